@@ -56,14 +56,16 @@ def Mpc_CrossEntropyOp : Mpc_Op<"cross_entropy", [Pure, DeclareOpInterfaceMethod
     The gradient is one reading of the logits: (softmax - onehot) · seed / count.
   }];
   let arguments = (ins AnyRankedTensor:$logits, AnyRankedTensor:$labels, AnyRankedTensor:$samples,
-                       I64Attr:$class_axis, I64Attr:$ignore_index, UnitAttr:$log_probabilities);
+                       I64Attr:$class_axis, I64Attr:$ignore_index, UnitAttr:$log_probabilities,
+                       DefaultValuedAttr<I64Attr, "1">:$factor);
   let results = (outs AnyRankedTensor:$loss, AnyRankedTensor:$count);
   let assemblyFormat = "$logits `,` $labels `,` $samples attr-dict `:` functional-type(operands, results)";
 }
 def Mpc_CrossEntropyGradOp : Mpc_Op<"cross_entropy_grad", [Pure, DeclareOpInterfaceMethods<ExpandableOpInterface>]> {
   let summary = "Gradient with respect to the logits; `seed` is the cotangent of the loss, `count` the forward's";
   let arguments = (ins AnyRankedTensor:$seed, AnyRankedTensor:$logits, AnyRankedTensor:$labels, AnyRankedTensor:$samples, AnyRankedTensor:$count,
-                       I64Attr:$class_axis, I64Attr:$ignore_index, UnitAttr:$log_probabilities);
+                       I64Attr:$class_axis, I64Attr:$ignore_index, UnitAttr:$log_probabilities,
+                       DefaultValuedAttr<I64Attr, "1">:$factor);
   let results = (outs AnyRankedTensor:$result);
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
 }

@@ -56,6 +56,9 @@ Value sub(OpBuilder &b, Location loc, Value x, Value y); ///< floats or integers
 Value mul(OpBuilder &b, Location loc, Value x, Value y); ///< floats or integers
 Value div(OpBuilder &b, Location loc, Value x, Value y); ///< floats, or signed integers (towards zero)
 
+/// A comparison of floats; folds constants (arith folds scalars only).
+Value compare(OpBuilder &b, Location loc, mlir::arith::CmpFPredicate predicate, Value x, Value y);
+
 } // namespace mpc
 
 #endif // MPC_OPS_BUILD_H

@@ -60,6 +60,10 @@ public:
   // Problems: "NODE (OP, opset N): MESSAGE", at the node's location. All are shown at the end; conversion goes on with the next node. -----------------
   mlir::InFlightDiagnostic error();
 
+  // Randomness. -------------------------------------------------------------------------------------------------------
+  mlir::Value randomState();          ///< the argument of role random_state (tensor<2xi64>), added to @forward when first asked for
+  int64_t nextRandomOperator();       ///< a number of its own for each random operation of the model
+
   // Building. All fold at once where their operands are constants: see compiler/ops/Build.h ----------------------------------------
   mlir::Value splat(mlir::Type tensorType, double value); ///< a constant of that (tensor) type
 

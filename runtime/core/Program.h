@@ -43,6 +43,7 @@ ElementType elementTypeFromName(const std::string &name); ///< throws Error
 
 enum class Region : uint8_t { states, inputs, arena, gradients, accumulators, constants, outputs };
 constexpr size_t kRegionCount = 7;
+const char *regionName(Region region); ///< "states", …
 
 struct Buffer {
   Region region;

@@ -1,0 +1,64 @@
+"""Times PyTorch's training step of one model in one configuration; one JSON line on stdout.
+
+    peer_torch.py MODEL --precision bf16 --config channels-last [--seconds 10]
+
+A step is zero_grad, forward, loss, backward, optimizer, on one fixed batch; bf16 and fp16 by autocast,
+fp16 with GradScaler. The minimum over the steps that fit the time is reported, after a warm-up.
+"""
+
+import argparse
+import json
+import os
+import resource
+import time
+import warnings
+
+import torch
+from models import MODELS
+
+CONFIGS = ("eager", "channels-last", "fused", "channels-last-fused", "compile")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16", "fp16"))
+    parser.add_argument("--config", default="eager", choices=CONFIGS)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(args.threads)
+    spec = MODELS[args.model]
+    model, (inputs, labels) = spec.build(), spec.batch_data()
+    if args.config.startswith("channels-last"):
+        if inputs[0].dim() != 4:
+            parser.error(f"{args.model} has no image input")
+        model, inputs = model.to(memory_format=torch.channels_last), (inputs[0].to(memory_format=torch.channels_last),)
+    optimizer = spec.make_optimizer(model, fused=args.config.endswith("fused"))
+    forward = torch.compile(model) if args.config == "compile" else model
+    half = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[args.precision]
+    scaler = torch.amp.GradScaler("cpu", enabled=half is torch.float16)
+
+    def step():
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=half, enabled=half is not None):
+            loss = spec.loss_fn(forward(*inputs), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        loss.item()
+        return 1e3 * (time.perf_counter() - start)
+
+    for _ in range(3):
+        step()
+    end, times = time.perf_counter() + args.seconds, []
+    while len(times) < 5 or (time.perf_counter() < end and len(times) < 2000):
+        times.append(step())
+    print(json.dumps({"system": "pytorch", "config": args.config, "version": torch.__version__, "ms": min(times),
+                      "steps": len(times), "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+
+
+if __name__ == "__main__":
+    main()

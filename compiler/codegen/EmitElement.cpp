@@ -1,0 +1,375 @@
+//===- EmitElement.cpp - an element of a kernel's value ---------------------------===//
+//
+// Elementwise operations become the same operation on scalars; everything else maps the
+// index.
+//
+//===----------------------------------------------------------------------------===//
+
+#include "compiler/codegen/Emitter.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/IR/Matchers.h"
+#include "llvm/ADT/APFloat.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+
+namespace mpc {
+
+Value Emitter::emit(Value tensor, const Affine &at) {
+  if (resolve)
+    if (Value value = resolve(tensor, at))
+      return value;
+  unsigned id = interned.try_emplace(at, interned.size()).first->second;
+  auto known = elements.find({tensor, id});
+  if (known != elements.end())
+    return known->second;
+  Value value = emitOperation(tensor, at);
+  elements[{tensor, id}] = value;
+  return value;
+}
+
+Value Emitter::emitOperation(Value tensor, const Affine &at) {
+  Type element = getElementTypeOrSelf(tensor.getType());
+  if (auto argument = dyn_cast<BlockArgument>(tensor))
+    return load(arguments[argument.getArgNumber()], element, at);
+  Operation *op = tensor.getDefiningOp();
+  if (isView(op))
+    return emit(op->getOperand(0), viewedIndex(*this, op, at));
+  return TypeSwitch<Operation *, Value>(op)
+      .Case([&](arith::ConstantOp op) { return emitConstant(op); })
+      .Case([&](math::PowFOp op) { return emitPower(op, at); })
+      .Case([&](PadOp op) { return emitPad(op, at); })
+      .Case([&](ConcatOp op) { return emitConcat(op, at); })
+      .Case([&](GatherOp op) { return emitGather(op, at); })
+      .Case([&](IotaOp op) { return emitIota(op, at); })
+      .Case([&](RandomUniformOp op) { return emitRandom(op, at); })
+      .Case([&](MaxPoolOp op) { return emitMaxPool(op, tensor, at); })
+      .Case([&](MaxPoolGradOp op) { return emitMaxPoolGrad(op, at); })
+      .Case([&](AveragePoolOp op) { return emitAveragePool(op, at); })
+      .Case([&](AveragePoolGradOp op) { return emitAveragePoolGrad(op, at); })
+      .Default([&](Operation *op) -> Value {
+        if (op->getDialect() && (isa<arith::ArithDialect>(op->getDialect()) || isa<math::MathDialect>(op->getDialect())))
+          return emitElementwise(op, at);
+        fail(op, "is not possible at this place of a kernel of kind " + stringifyKernelKind(getKernelAttr(kernel).getKind()));
+        return LLVM::PoisonOp::create(this->at(0), loc, element);
+      });
+}
+
+Value Emitter::emitConstant(arith::ConstantOp op) {
+  TypedAttr value = op.getValue();
+  if (auto dense = dyn_cast<DenseElementsAttr>(value)) {
+    if (!dense.isSplat()) {
+      fail(op, "of different elements must be an argument of the kernel");
+      return LLVM::PoisonOp::create(at(0), loc, dense.getElementType());
+    }
+    value = dense.getSplatValue<TypedAttr>();
+  }
+  return arith::ConstantOp::create(at(0), loc, value);
+}
+
+/// Sums and products may become one fused operation; nothing else may change a rounding.
+static void allowContraction(Operation *op) {
+  if (!isa<arith::AddFOp, arith::SubFOp, arith::MulFOp>(op))
+    return;
+  auto flags = op->getAttrOfType<arith::FastMathFlagsAttr>("fastmath");
+  op->setAttr("fastmath", arith::FastMathFlagsAttr::get(op->getContext(), (flags ? flags.getValue() : arith::FastMathFlags::none) |
+                                                                              arith::FastMathFlags::contract));
+}
+
+Value Emitter::emitElementwise(Operation *op, const Affine &at) {
+  SmallVector<Value> operands;
+  for (Value operand : op->getOperands())
+    operands.push_back(emit(operand, at));
+  OperationState state(loc, op->getName());
+  state.addOperands(operands);
+  for (Type type : op->getResultTypes())
+    state.addTypes(getElementTypeOrSelf(type));
+  for (NamedAttribute attribute : op->getAttrs())
+    if (!attribute.getName().getValue().starts_with("mpc."))
+      state.attributes.append(attribute);
+  Operation *scalar = this->at(depth(at)).create(state);
+  allowContraction(scalar);
+  if (op->getNumResults() == 1)
+    return scalar->getResult(0);
+  fail(op, "has several results");
+  return scalar->getResult(0);
+}
+
+/// Powers that exporters write for squares, roots and reciprocals: a few instructions instead of a call per element.
+Value Emitter::emitPower(math::PowFOp op, const Affine &at) {
+  FloatAttr splat;
+  DenseFPElementsAttr dense;
+  if (!matchPattern(op.getRhs(), m_Constant(&dense)) || !dense.isSplat()) {
+    if (!matchPattern(op.getRhs(), m_Constant(&splat)))
+      return emitElementwise(op, at);
+  } else {
+    splat = dense.getSplatValue<FloatAttr>();
+  }
+  double exponent = splat.getValueAsDouble();
+  Value x = emit(op.getLhs(), at);
+  OpBuilder &b = this->at(depth(at));
+  Type type = x.getType();
+  auto constant = [&](double value) -> Value { return arith::ConstantOp::create(b, loc, b.getFloatAttr(type, value)); };
+  if (exponent == 1)
+    return x;
+  if (exponent == 2)
+    return arith::MulFOp::create(b, loc, x, x);
+  if (exponent == 3)
+    return arith::MulFOp::create(b, loc, arith::MulFOp::create(b, loc, x, x), x);
+  if (exponent == -1)
+    return arith::DivFOp::create(b, loc, constant(1), x);
+  if (exponent == 0.5 || exponent == -0.5) {
+    // pow(-0, ½) is +0 and pow(-∞, ½) is +∞, unlike the root.
+    Value root = math::SqrtOp::create(b, loc, arith::AddFOp::create(b, loc, x, constant(0)));
+    Value infinity = constant(INFINITY);
+    Value isLow = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ, x, constant(-INFINITY));
+    root = arith::SelectOp::create(b, loc, isLow, infinity, root);
+    return exponent > 0 ? root : arith::DivFOp::create(b, loc, constant(1), root);
+  }
+  return emitElementwise(op, at);
+}
+
+Value Emitter::convert(Value scalar, Type type, unsigned depth) {
+  auto from = dyn_cast<FloatType>(scalar.getType()), to = dyn_cast<FloatType>(type);
+  if (!from || !to || from == to)
+    return scalar;
+  if (from.getWidth() < to.getWidth())
+    return arith::ExtFOp::create(at(depth), loc, to, scalar);
+  return arith::TruncFOp::create(at(depth), loc, to, scalar);
+}
+
+Value Emitter::emitPad(PadOp op, const Affine &at) {
+  ArrayRef<int64_t> shape = tensorShape(op.getResult()), input = tensorShape(op.getInput());
+  SmallVector<Affine> indices = split(at, shape);
+  Value valid;
+  unsigned validDepth = 0;
+  auto require = [&](Value condition, unsigned depth) {
+    if (!condition)
+      return;
+    validDepth = std::max(validDepth, depth);
+    valid = both(valid, condition, validDepth);
+  };
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (!op.getLow()[d] && !op.getHigh()[d] && !op.getInterior()[d])
+      continue;
+    indices[d] = indices[d] + Affine(-op.getLow()[d]);
+    if (int64_t gap = op.getInterior()[d]) {
+      auto [quotient, rest] = divide(indices[d], gap + 1);
+      require(inside(rest, 1), depth(rest));
+      indices[d] = quotient;
+    }
+    require(inside(indices[d], input[d]), depth(indices[d]));
+  }
+  if (!valid)
+    return emit(op.getInput(), join(indices, input));
+
+  Value padding = emit(op.getValue(), Affine(0));
+  unsigned here = depth(at);
+  // Where the innermost loop runs across the border, it is masked; a border in an outer dimension only moves the index.
+  if (validDepth == here)
+    return branch(
+        valid, here, padding.getType(),
+        [&](unsigned inner) {
+          for (size_t d = 0; d < shape.size(); ++d)
+            indices[d] = known(indices[d], input[d], inner);
+          return emit(op.getInput(), join(indices, input));
+        },
+        [&](unsigned) { return padding; });
+  for (size_t d = 0; d < shape.size(); ++d)
+    indices[d] = clamped(indices[d], input[d]);
+  Value element = emit(op.getInput(), join(indices, input));
+  return arith::SelectOp::create(this->at(here), loc, valid, element, padding);
+}
+
+Value Emitter::emitConcat(ConcatOp op, const Affine &at) {
+  int64_t axis = op.getAxis();
+  SmallVector<Affine> indices = split(at, aroundAxis(tensorShape(op.getResult()), axis));
+  Type type = getElementTypeOrSelf(op.getType());
+  std::function<Value(unsigned, int64_t, unsigned)> pick = [&](unsigned input, int64_t offset, unsigned depth) -> Value {
+    Value tensor = op.getInputs()[input];
+    SmallVector<int64_t, 3> shape = aroundAxis(tensorShape(tensor), axis);
+    Affine along = indices[1] + Affine(-offset);
+    auto [low, high] = range(along);
+    auto here = [&](unsigned depth) { return emit(tensor, join({indices[0], known(along, shape[1], depth), indices[2]}, shape)); };
+    if (input + 1 == op.getInputs().size() || high < shape[1])
+      return here(depth);
+    if (low >= shape[1])
+      return pick(input + 1, offset + shape[1], depth);
+    Value position = index(along), limit = constant(shape[1]);
+    Value isHere = arith::CmpIOp::create(this->at(this->depth(along)), loc, arith::CmpIPredicate::slt, position, limit);
+    return branch(isHere, depth, type, here, [&](unsigned inner) { return pick(input + 1, offset + shape[1], inner); });
+  };
+  return pick(0, 0, depth(at));
+}
+
+Value Emitter::emitGather(GatherOp op, const Affine &at) {
+  SmallVector<int64_t, 3> input = aroundAxis(tensorShape(op.getInput()), op.getAxis());
+  int64_t count = elementsOf(tensorShape(op.getIndices()));
+  SmallVector<Affine> indices = split(at, {input[0], count, input[2]});
+  auto [entry, isNew] = gathered.try_emplace({op, indices[1]});
+  if (isNew) {
+    Value position = emit(op.getIndices(), indices[1]);
+    unsigned depth = this->depth(indices[1]);
+    Value low = constant(0), high = constant(input[1] - 1);
+    OpBuilder &b = this->at(depth);
+    if (!position.getType().isInteger(64))
+      position = arith::ExtSIOp::create(b, loc, b.getI64Type(), position);
+    position = arith::MinSIOp::create(b, loc, arith::MaxSIOp::create(b, loc, position, low), high);
+    entry->second = addBase(0, input[1] - 1, depth, 0, position);
+  }
+  return emit(op.getInput(), join({indices[0], entry->second, indices[2]}, input));
+}
+
+Value Emitter::emitIota(IotaOp op, const Affine &at) {
+  Affine along = split(at, aroundAxis(tensorShape(op.getResult()), op.getAxis()))[1];
+  Value value = index(along);
+  Type type = getElementTypeOrSelf(op.getType());
+  return type.isInteger(64) ? value : arith::TruncIOp::create(this->at(depth(along)), loc, type, value);
+}
+
+//===----------------------------------------------------------------------------===//
+// Philox4x32-10
+//===----------------------------------------------------------------------------===//
+
+namespace {
+/// 32-bit words: (counter[0..3], key[0..1]) → four words; ten rounds of
+///   (c0, c1, c2, c3) ← (high(M1·c2) ^ c1 ^ k0, low(M1·c2), high(M0·c0) ^ c3 ^ k1, low(M0·c0)),  k += W.
+struct Philox {
+  OpBuilder &b;
+  Location loc;
+  Value word(uint32_t value) const { return arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(static_cast<int32_t>(value))); }
+  Value exclusive(Value x, Value y) const { return arith::XOrIOp::create(b, loc, x, y); }
+
+  std::pair<Value, Value> multiply(uint32_t factor, Value x) const { // low, high
+    Value wide = arith::ExtUIOp::create(b, loc, b.getI64Type(), x);
+    Value by = arith::ConstantOp::create(b, loc, b.getI64IntegerAttr(factor));
+    Value product = arith::MulIOp::create(b, loc, wide, by);
+    Value bits = arith::ConstantOp::create(b, loc, b.getI64IntegerAttr(32));
+    Value high = arith::ShRUIOp::create(b, loc, product, bits);
+    return {arith::TruncIOp::create(b, loc, b.getI32Type(), product), arith::TruncIOp::create(b, loc, b.getI32Type(), high)};
+  }
+
+  SmallVector<Value> block(std::array<Value, 4> c, std::array<Value, 2> k) const {
+    for (int round = 0; round < 10; ++round) {
+      if (round) {
+        k[0] = arith::AddIOp::create(b, loc, k[0], word(0x9E3779B9));
+        k[1] = arith::AddIOp::create(b, loc, k[1], word(0xBB67AE85));
+      }
+      auto [low0, high0] = multiply(0xD2511F53, c[0]);
+      auto [low1, high1] = multiply(0xCD9E8D57, c[2]);
+      c = {exclusive(exclusive(high1, c[1]), k[0]), low1, exclusive(exclusive(high0, c[3]), k[1]), low0};
+    }
+    return SmallVector<Value>(c.begin(), c.end());
+  }
+};
+} // namespace
+
+Value Emitter::emitRandom(RandomUniformOp op, const Affine &at) {
+  auto [counter, wordIndex] = divide(at, 4);
+  SmallVector<Value> &words = blocks[{op, counter}];
+  if (words.empty()) {
+    Value run = emit(op.getState(), Affine(0)), micro = emit(op.getState(), Affine(1)), count = index(counter);
+    unsigned depth = this->depth(counter);
+    OpBuilder &b = this->at(depth);
+    Philox philox{b, loc};
+    auto low = [&](Value wide) -> Value { return arith::TruncIOp::create(b, loc, b.getI32Type(), wide); };
+    auto high = [&](Value wide) -> Value {
+      Value bits = arith::ConstantOp::create(b, loc, b.getI64IntegerAttr(32));
+      return low(arith::ShRUIOp::create(b, loc, wide, bits));
+    };
+    Value key0 = philox.exclusive(low(run), philox.word(static_cast<uint32_t>(op.getSeed())));
+    words = philox.block({low(count), high(count), low(micro), high(micro)},
+                         {key0, philox.word(static_cast<uint32_t>(op.getOperatorId()))});
+  }
+  Value word;
+  unsigned depth = this->depth(at);
+  if (wordIndex.isConstant()) {
+    word = words[wordIndex.constant];
+  } else {
+    Value which = index(wordIndex);
+    Value one = constant(1), two = constant(2);
+    OpBuilder &b = this->at(depth);
+    Value isOdd = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, arith::AndIOp::create(b, loc, which, one), one);
+    Value isUpper = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::uge, which, two);
+    Value lower = arith::SelectOp::create(b, loc, isOdd, words[1], words[0]);
+    Value upper = arith::SelectOp::create(b, loc, isOdd, words[3], words[2]);
+    word = arith::SelectOp::create(b, loc, isUpper, upper, lower);
+  }
+  // (word >> 8) · 2^-24: exact in f32.
+  OpBuilder &b = this->at(depth);
+  Value bits = arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(8));
+  Value mantissa = arith::ShRUIOp::create(b, loc, word, bits);
+  Type type = getElementTypeOrSelf(op.getType());
+  Type computed = type.isF64() ? type : b.getF32Type();
+  Value uniform = arith::SIToFPOp::create(b, loc, computed, mantissa);
+  Value unit = arith::ConstantOp::create(b, loc, b.getFloatAttr(computed, 0x1p-24));
+  return convert(arith::MulFOp::create(b, loc, uniform, unit), type, depth);
+}
+
+//===----------------------------------------------------------------------------===//
+// Reductions
+//===----------------------------------------------------------------------------===//
+
+Type Emitter::accumulatorOf(ReduceOp reduce) {
+  return accumulatorType(getElementTypeOrSelf(reduce.getInput().getType()), getElementTypeOrSelf(reduce.getType()));
+}
+
+Value Emitter::identity(ReductionKind kind, Type type) {
+  OpBuilder &b = at(0);
+  TypedAttr value;
+  if (auto integer = dyn_cast<IntegerType>(type)) {
+    unsigned width = integer.getWidth();
+    APInt bits = kind == ReductionKind::product ? APInt(width, 1)
+                 : kind == ReductionKind::sum   ? APInt(width, 0)
+                 : width == 1                   ? APInt(1, kind == ReductionKind::min)
+                 : kind == ReductionKind::max   ? APInt::getSignedMinValue(width)
+                                                : APInt::getSignedMaxValue(width);
+    value = b.getIntegerAttr(type, bits);
+  } else {
+    double number = kind == ReductionKind::product ? 1 : kind == ReductionKind::sum ? 0 : kind == ReductionKind::max ? -INFINITY : INFINITY;
+    value = b.getFloatAttr(type, number);
+  }
+  return arith::ConstantOp::create(b, loc, value);
+}
+
+Value Emitter::accumulate(OpBuilder &b, ReductionKind kind, Value sum, Value x, bool reassociate) {
+  using Flags = arith::FastMathFlags;
+  Flags flags = reassociate ? Flags::reassoc | Flags::contract : Flags::contract;
+  if (isa<FloatType>(sum.getType())) {
+    switch (kind) {
+    case ReductionKind::sum:
+      return arith::AddFOp::create(b, loc, sum, x, flags);
+    case ReductionKind::product:
+      return arith::MulFOp::create(b, loc, sum, x, flags);
+    case ReductionKind::max: // which of -0 and +0 wins is open
+      return arith::MaximumFOp::create(b, loc, sum, x, Flags::nsz);
+    case ReductionKind::min:
+      return arith::MinimumFOp::create(b, loc, sum, x, Flags::nsz);
+    }
+  }
+  bool isBool = sum.getType().isInteger(1);
+  switch (kind) {
+  case ReductionKind::sum:
+    return arith::AddIOp::create(b, loc, sum, x);
+  case ReductionKind::product:
+    return arith::MulIOp::create(b, loc, sum, x);
+  case ReductionKind::max:
+    return isBool ? arith::OrIOp::create(b, loc, sum, x).getResult() : arith::MaxSIOp::create(b, loc, sum, x).getResult();
+  case ReductionKind::min:
+    return isBool ? arith::AndIOp::create(b, loc, sum, x).getResult() : arith::MinSIOp::create(b, loc, sum, x).getResult();
+  }
+  return {};
+}
+
+Value Emitter::operandOf(ReduceOp reduce, const Affine &at) {
+  Value x = emit(reduce.getInput(), at);
+  Type type = accumulatorOf(reduce);
+  if (isa<IntegerType>(type) && type != x.getType()) { // a count: bits are unsigned
+    OpBuilder &b = this->at(depth(at));
+    return x.getType().isInteger(1) ? arith::ExtUIOp::create(b, loc, type, x).getResult()
+                                    : arith::ExtSIOp::create(b, loc, type, x).getResult();
+  }
+  return convert(x, type, depth(at));
+}
+
+} // namespace mpc

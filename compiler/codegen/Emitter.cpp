@@ -1,0 +1,268 @@
+//===- Emitter.cpp - functions, scopes, indices and memory of generated code ------===//
+
+#include "compiler/codegen/Emitter.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+
+namespace mpc {
+
+static int64_t bytesOf(Type tensor) {
+  auto type = cast<RankedTensorType>(tensor);
+  return elementsOf(type.getShape()) * storedBytes(type.getElementType());
+}
+
+Emitter::Emitter(func::FuncOp kernel, StringRef name) : kernel(kernel), loc(kernel.getLoc()), builder(kernel.getContext()) {
+  builder.setInsertionPoint(kernel);
+  Type i64 = builder.getI64Type(), pointer = LLVM::LLVMPointerType::get(builder.getContext());
+  ArrayRef<int64_t> aliases = getKernelAttr(kernel).getAliases().asArrayRef();
+
+  // The body has one pointer per distinct buffer, so that all of them are noalias.
+  SmallVector<int64_t> bufferBytes;
+  SmallVector<unsigned> bufferOf; // place in the caller's list
+  for (auto [i, type] : llvm::enumerate(kernel.getArgumentTypes())) {
+    bufferBytes.push_back(bytesOf(type));
+    bufferOf.push_back(i);
+  }
+  unsigned next = kernel.getNumArguments();
+  for (auto [i, type] : llvm::enumerate(kernel.getResultTypes())) {
+    if (aliases[i] < 0) {
+      bufferBytes.push_back(bytesOf(type));
+      bufferOf.push_back(next);
+    }
+    ++next;
+  }
+  if (int64_t bytes = scratchBytes(kernel)) {
+    bufferBytes.push_back(bytes);
+    bufferOf.push_back(next);
+  }
+
+  SmallVector<Type> types{i64, i64};
+  types.append(bufferBytes.size(), pointer);
+  body = func::FuncOp::create(builder, loc, (name + ".body").str(), builder.getFunctionType(types, {}));
+  body.setPrivate();
+  for (auto [i, bytes] : llvm::enumerate(bufferBytes)) {
+    body.setArgAttr(i + 2, "llvm.noalias", builder.getUnitAttr());
+    body.setArgAttr(i + 2, "llvm.noundef", builder.getUnitAttr());
+    body.setArgAttr(i + 2, "llvm.align", builder.getI64IntegerAttr(64));
+    if (bytes > 0)
+      body.setArgAttr(i + 2, "llvm.dereferenceable", builder.getI64IntegerAttr(bytes));
+  }
+  auto outer = func::FuncOp::create(builder, loc, name, builder.getFunctionType({i64, i64, pointer}, {}));
+
+  // NAME: an empty range does nothing; else loads the pointers and calls NAME.body.
+  Block *entry = outer.addEntryBlock();
+  builder.setInsertionPointToEnd(entry);
+  Value nonEmpty = arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::slt, entry->getArgument(0), entry->getArgument(1));
+  auto guard = scf::IfOp::create(builder, loc, nonEmpty, /*withElseRegion=*/false);
+  func::ReturnOp::create(builder, loc);
+  builder.setInsertionPointToStart(guard.thenBlock());
+  SmallVector<Value> operands{entry->getArgument(0), entry->getArgument(1)};
+  for (unsigned position : bufferOf) {
+    Value slot = LLVM::GEPOp::create(builder, loc, pointer, pointer, entry->getArgument(2),
+                                     ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(position)}, LLVM::GEPNoWrapFlags::inbounds);
+    operands.push_back(LLVM::LoadOp::create(builder, loc, pointer, slot));
+  }
+  func::CallOp::create(builder, loc, body, operands);
+
+  Block *block = body.addEntryBlock();
+  scopes.push_back({block, nullptr});
+  begin = block->getArgument(0);
+  end = block->getArgument(1);
+  unsigned argument = 2;
+  for (unsigned i = 0; i < kernel.getNumArguments(); ++i)
+    arguments.push_back(block->getArgument(argument++));
+  for (unsigned i = 0; i < kernel.getNumResults(); ++i)
+    results.push_back(aliases[i] < 0 ? block->getArgument(argument++) : arguments[aliases[i]]);
+  if (argument < block->getNumArguments())
+    scratch = block->getArgument(argument);
+}
+
+LogicalResult Emitter::finish() {
+  func::ReturnOp::create(at(0), loc);
+  return failure(failed);
+}
+
+void Emitter::fail(Operation *op, const Twine &why) {
+  if (!failed)
+    op->emitError("code generation of kernel '") << kernel.getName() << "': " << op->getName() << " " << why;
+  failed = true;
+}
+
+OpBuilder &Emitter::at(unsigned depth) {
+  const Scope &scope = scopes[depth];
+  if (scope.child)
+    builder.setInsertionPoint(scope.child);
+  else
+    builder.setInsertionPointToEnd(scope.block);
+  return builder;
+}
+
+/// Runs fn with the block as the scope inside `parent`; the scopes inside `parent` so far come back afterwards.
+template <typename Fn> auto Emitter::inScope(unsigned parent, Operation *child, Block *block, Fn fn) {
+  SmallVector<Scope> inner(scopes.begin() + parent + 1, scopes.end());
+  scopes.truncate(parent + 1);
+  Operation *outerChild = std::exchange(scopes.back().child, child);
+  scopes.push_back({block, nullptr});
+  auto result = fn();
+  scopes.truncate(parent + 1);
+  scopes.back().child = outerChild;
+  scopes.append(inner.begin(), inner.end());
+  return result;
+}
+
+SmallVector<Value> Emitter::loop(Value low, Value high, int64_t step, int64_t min, int64_t max, int64_t unit, ValueRange inits, LoopBody body) {
+  Value stepValue = constant(step);
+  SmallVector<Value> carried(inits);
+  auto loop = scf::ForOp::create(here(), loc, low, high, stepValue, carried);
+  Block *block = loop.getBody();
+  if (!block->empty())
+    block->back().erase();
+  unsigned parent = depth();
+  return inScope(parent, loop, block, [&]() {
+    Affine i = addBase(min, max, parent + 1, unit, loop.getInductionVar());
+    SmallVector<Value> next = body(i, loop.getRegionIterArgs());
+    scf::YieldOp::create(at(parent + 1), loc, next);
+    return SmallVector<Value>(loop.getResults());
+  });
+}
+
+SmallVector<Value> Emitter::loop(int64_t extent, int64_t unit, ValueRange inits, LoopBody body) {
+  if (extent == 1)
+    return body(Affine(0), inits);
+  return loop(constant(0), constant(extent), 1, 0, extent - 1, unit, inits, body);
+}
+
+void Emitter::rangeLoop(int64_t extent, int64_t unit, llvm::function_ref<void(const Affine &)> body) {
+  if (extent == 1)
+    return body(Affine(0)); // NAME does not call the body for an empty range
+  loop(begin, end, 1, 0, extent - 1, unit, {}, [&](const Affine &i, ValueRange) {
+    body(i);
+    return SmallVector<Value>();
+  });
+}
+
+Value Emitter::branch(Value condition, unsigned parent, Type type, Branch then, Branch otherwise) {
+  auto op = scf::IfOp::create(at(parent), loc, TypeRange{type}, condition, /*withElseRegion=*/true);
+  for (bool first : {true, false}) {
+    Block *block = first ? op.thenBlock() : op.elseBlock();
+    if (!block->empty())
+      block->back().erase();
+    inScope(parent, op, block, [&]() {
+      Value value = first ? then(parent + 1) : otherwise(parent + 1);
+      scf::YieldOp::create(at(parent + 1), loc, value);
+      return value;
+    });
+  }
+  return op.getResult(0);
+}
+
+//===----------------------------------------------------------------------------===//
+// Indices
+//===----------------------------------------------------------------------------===//
+
+static Value add(OpBuilder &b, Location loc, Value x, Value y) {
+  return arith::AddIOp::create(b, loc, x, y, arith::IntegerOverflowFlags::nsw);
+}
+
+Value Emitter::index(const Affine &index) {
+  if (auto known = indexValues.find(index); known != indexValues.end())
+    return known->second;
+  Value value;
+  if (index.isConstant()) {
+    builder.setInsertionPointToStart(scopes[0].block);
+    value = arith::ConstantOp::create(builder, loc, builder.getI64IntegerAttr(index.constant));
+    return indexValues[index] = value;
+  }
+  // The part that belongs to outer scopes is summed there, and shared.
+  unsigned deepest = depth(index);
+  Affine outer(index.constant);
+  for (auto term : index.terms)
+    if (base(term.first).depth < deepest)
+      outer.terms.push_back(term);
+  if (!(outer == Affine(0)))
+    value = this->index(outer);
+  for (auto [id, c] : index.terms) {
+    if (base(id).depth < deepest)
+      continue;
+    Value term = base(id).value;
+    if (c != 1) {
+      Value factor = constant(c);
+      term = arith::MulIOp::create(at(deepest), loc, term, factor, arith::IntegerOverflowFlags::nsw);
+    }
+    value = value ? add(at(deepest), loc, value, term) : term;
+  }
+  return indexValues[index] = value;
+}
+
+std::pair<Value, Value> Emitter::divideValues(const Affine &index, int64_t divisor) {
+  Value value = this->index(index), by = constant(divisor);
+  OpBuilder &b = at(depth(index));
+  Value quotient = arith::DivUIOp::create(b, loc, value, by);
+  return {quotient, arith::RemUIOp::create(b, loc, value, by)};
+}
+
+Value Emitter::inside(const Affine &index, int64_t size) {
+  if (within(index, 0, size))
+    return {};
+  Value value = this->index(index), limit = constant(size);
+  return arith::CmpIOp::create(at(depth(index)), loc, arith::CmpIPredicate::ult, value, limit); // negative is large
+}
+
+Affine Emitter::clamped(const Affine &index, int64_t size) {
+  if (within(index, 0, size))
+    return index;
+  auto [entry, isNew] = clampedIndices.try_emplace({index, size});
+  if (isNew) {
+    Value value = this->index(index), low = constant(0), high = constant(size - 1);
+    OpBuilder &b = at(depth(index));
+    value = arith::MinSIOp::create(b, loc, arith::MaxSIOp::create(b, loc, value, low), high);
+    entry->second = addBase(0, size - 1, depth(index), 0, value);
+  }
+  return entry->second;
+}
+
+Affine Emitter::known(const Affine &index, int64_t size, unsigned depth) {
+  if (within(index, 0, size))
+    return index;
+  return addBase(0, size - 1, depth, 0, this->index(index));
+}
+
+//===----------------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------------===//
+
+static Type storedType(Type element) { return element.isInteger(1) ? IntegerType::get(element.getContext(), 8) : element; }
+
+static Value address(OpBuilder &b, Location loc, Value pointer, Type element, Value index) {
+  return LLVM::GEPOp::create(b, loc, pointer.getType(), storedType(element), pointer, ArrayRef<LLVM::GEPArg>{index},
+                             LLVM::GEPNoWrapFlags::inbounds);
+}
+
+Value Emitter::load(Value pointer, Type element, const Affine &index) {
+  Value offset = this->index(index);
+  OpBuilder &b = at(depth(index));
+  Value value = LLVM::LoadOp::create(b, loc, storedType(element), address(b, loc, pointer, element, offset), storedBytes(element));
+  if (element.isInteger(1))
+    value = arith::TruncIOp::create(b, loc, element, value);
+  return value;
+}
+
+void Emitter::store(Value pointer, Value scalar, const Affine &index) {
+  Value offset = this->index(index);
+  OpBuilder &b = here();
+  Value to = address(b, loc, pointer, scalar.getType(), offset);
+  Type element = scalar.getType();
+  if (element.isInteger(1))
+    scalar = arith::ExtUIOp::create(b, loc, storedType(element), scalar);
+  LLVM::StoreOp::create(b, loc, scalar, to, storedBytes(element));
+}
+
+Value Emitter::array(Type element, int64_t count) {
+  Value size = constant(count);
+  OpBuilder &b = at(0);
+  return LLVM::AllocaOp::create(b, loc, LLVM::LLVMPointerType::get(b.getContext()), storedType(element), size, 64);
+}
+
+} // namespace mpc

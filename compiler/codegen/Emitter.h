@@ -1,0 +1,155 @@
+//===- Emitter.h - scalar code of a kernel, by demand ------------------------------===//
+//
+// One Emitter writes one native function. A result's element at an index asks its operands
+// for theirs: index maps cost no memory, and a value is computed where its index is known.
+// Code whose index does not depend on the innermost loop is placed outside of it: every
+// index base belongs to a scope (function, row loop, inner loop, guarded branch), and a
+// value is computed in the deepest scope of its index.
+//
+// The scalar part does not know the target; loops are scf.for, memory is llvm.load and
+// llvm.store on one pointer per buffer.
+//
+//===----------------------------------------------------------------------------===//
+
+#ifndef MPC_CODEGEN_EMITTER_H
+#define MPC_CODEGEN_EMITTER_H
+
+#include "compiler/codegen/Loops.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/DenseMap.h"
+#include <functional>
+#include <optional>
+
+namespace mpc {
+
+class Emitter : public IndexSpace {
+public:
+  /// Adds NAME (the function of Program.h's MpcKernel) and NAME.body in front of `kernel`.
+  Emitter(mlir::func::FuncOp kernel, llvm::StringRef name);
+  /// Ends the function; fails where the body held something that cannot be emitted (reported at the operation).
+  llvm::LogicalResult finish();
+
+  mlir::func::FuncOp kernel;
+  mlir::Location loc;
+  mlir::Value begin, end; ///< i64
+  mlir::Value scratch;    ///< kind column only
+  llvm::SmallVector<mlir::Value> arguments, results; ///< pointers
+
+  /// Asked first for every value: row and column kernels answer for reductions and cached values. Null: no answer.
+  std::function<mlir::Value(mlir::Value, const Affine &)> resolve;
+
+  // Scopes.
+  unsigned depth() const { return scopes.size() - 1; }
+  using IndexSpace::depth;
+  /// The builder, at the end of what a scope has so far.
+  mlir::OpBuilder &at(unsigned depth);
+  mlir::OpBuilder &here() { return at(depth()); }
+
+  using LoopBody = llvm::function_ref<llvm::SmallVector<mlir::Value>(const Affine &, mlir::ValueRange)>;
+  /// for i = low; i < high; i += step, in the innermost scope, carrying `inits`. i lies in [min, max]; `unit` as in IndexSpace::Base.
+  llvm::SmallVector<mlir::Value> loop(mlir::Value low, mlir::Value high, int64_t step, int64_t min, int64_t max, int64_t unit,
+                                      mlir::ValueRange inits, LoopBody body);
+  /// for i = 0; i < extent: no loop at all where extent is 1.
+  llvm::SmallVector<mlir::Value> loop(int64_t extent, int64_t unit, mlir::ValueRange inits, LoopBody body);
+  /// Positions [begin, end) of [0, extent).
+  void rangeLoop(int64_t extent, int64_t unit, llvm::function_ref<void(const Affine &)> body);
+
+  // Indices.
+  mlir::Value index(const Affine &index); ///< its value, in the scope it belongs to
+  mlir::Value constant(int64_t value) { return index(Affine(value)); }
+  /// 0 ≤ index < size, or null where that always holds.
+  mlir::Value inside(const Affine &index, int64_t size);
+  /// The nearest of [0, size).
+  Affine clamped(const Affine &index, int64_t size);
+  /// The same index, known to be in [0, size) in a branch or by its origin.
+  Affine known(const Affine &index, int64_t size, unsigned depth);
+
+  // Memory. Elements are as the program sees them: i1 is converted from and to bytes.
+  mlir::Value load(mlir::Value pointer, mlir::Type element, const Affine &index);
+  void store(mlir::Value pointer, mlir::Value scalar, const Affine &index);
+  /// An array in the function's frame.
+  mlir::Value array(mlir::Type element, int64_t count);
+
+  // Elements.
+  mlir::Value emit(mlir::Value tensor, const Affine &at);
+  mlir::Value convert(mlir::Value scalar, mlir::Type type, unsigned depth); ///< between float types; itself otherwise
+  mlir::Value identity(ReductionKind kind, mlir::Type type);
+  /// `reassociate`: partial sums of an innermost loop, which LLVM may keep per vector lane.
+  mlir::Value accumulate(mlir::OpBuilder &b, ReductionKind kind, mlir::Value sum, mlir::Value x, bool reassociate);
+  /// The operand of a reduction at an element, in the accumulator's type.
+  mlir::Value operandOf(ReduceOp reduce, const Affine &at);
+  static mlir::Type accumulatorOf(ReduceOp reduce);
+
+  void fail(mlir::Operation *op, const llvm::Twine &why);
+  bool hasFailed() const { return failed; }
+
+private:
+  std::pair<mlir::Value, mlir::Value> divideValues(const Affine &index, int64_t divisor) override;
+
+  struct Scope {
+    mlir::Block *block;
+    mlir::Operation *child; ///< what is being built inside; code of this scope goes before it
+  };
+  using Branch = llvm::function_ref<mlir::Value(unsigned depth)>;
+  /// `condition ? then : otherwise`, each computed only if needed, in the scope `parent`.
+  mlir::Value branch(mlir::Value condition, unsigned parent, mlir::Type type, Branch then, Branch otherwise);
+
+  mlir::Value emitOperation(mlir::Value tensor, const Affine &at);
+  mlir::Value emitElementwise(mlir::Operation *op, const Affine &at);
+  mlir::Value emitPower(mlir::math::PowFOp op, const Affine &at);
+  mlir::Value emitConstant(mlir::arith::ConstantOp op);
+  mlir::Value emitPad(PadOp op, const Affine &at);
+  mlir::Value emitConcat(ConcatOp op, const Affine &at);
+  mlir::Value emitGather(GatherOp op, const Affine &at);
+  mlir::Value emitIota(IotaOp op, const Affine &at);
+  mlir::Value emitRandom(RandomUniformOp op, const Affine &at);
+  mlir::Value emitMaxPool(MaxPoolOp op, mlir::Value result, const Affine &at);
+  mlir::Value emitAveragePool(AveragePoolOp op, const Affine &at);
+  mlir::Value emitMaxPoolGrad(MaxPoolGradOp op, const Affine &at);
+  mlir::Value emitAveragePoolGrad(AveragePoolGradOp op, const Affine &at);
+
+  /// A cell of a window: its place in the window, and whether it exists (null: always).
+  struct Cell {
+    llvm::SmallVector<Affine> index; ///< of the other tensor, all dimensions
+    Affine place;                    ///< row-major in the window
+    mlir::Value valid;
+  };
+  using CellBody = llvm::function_ref<llvm::SmallVector<mlir::Value>(const Cell &, mlir::ValueRange, unsigned depth)>;
+  /// All cells of the window of output `indices` (forward), in row-major order.
+  llvm::SmallVector<mlir::Value> forwardCells(const PoolWindow &window, llvm::ArrayRef<Affine> indices, llvm::ArrayRef<int64_t> input,
+                                              mlir::ValueRange inits, CellBody body);
+  /// All windows that cover input `indices` (backward).
+  llvm::SmallVector<mlir::Value> backwardCells(const PoolWindow &window, llvm::ArrayRef<Affine> indices, llvm::ArrayRef<int64_t> output,
+                                               mlir::ValueRange inits, CellBody body);
+  llvm::SmallVector<mlir::Value> overGrid(llvm::ArrayRef<int64_t> extents, unsigned depth, mlir::ValueRange inits,
+                                          llvm::function_ref<llvm::SmallVector<mlir::Value>(llvm::ArrayRef<Affine>, mlir::ValueRange, unsigned)> body);
+  mlir::Value both(mlir::Value a, mlir::Value b, unsigned depth); ///< and, null being true
+  /// Cells that the mean of the window at output `indices` is taken over, in `type`.
+  mlir::Value divisor(const PoolWindow &window, llvm::ArrayRef<Affine> indices, llvm::ArrayRef<int64_t> input, bool includePad, mlir::Type type);
+
+  template <typename Fn> auto inScope(unsigned parent, mlir::Operation *child, mlir::Block *block, Fn fn);
+
+  mlir::OpBuilder builder;
+  mlir::func::FuncOp body;
+  llvm::SmallVector<Scope> scopes;
+  std::map<Affine, mlir::Value> indexValues;
+  std::map<Affine, unsigned> interned;
+  llvm::DenseMap<std::pair<mlir::Value, unsigned>, mlir::Value> elements;
+  std::map<std::pair<Affine, int64_t>, Affine> clampedIndices;
+  std::map<std::pair<mlir::Operation *, Affine>, Affine> gathered;
+  std::map<std::pair<mlir::Operation *, Affine>, llvm::SmallVector<mlir::Value>> blocks; ///< Philox: four words per counter
+  bool failed = false;
+};
+
+/// Writes the functions of `kernel` in front of it.
+llvm::LogicalResult emitKernel(mlir::func::FuncOp kernel);
+llvm::LogicalResult emitMapKernel(mlir::func::FuncOp kernel);
+llvm::LogicalResult emitRowKernel(mlir::func::FuncOp kernel);
+llvm::LogicalResult emitColumnKernel(mlir::func::FuncOp kernel);
+llvm::LogicalResult emitScatterKernel(mlir::func::FuncOp kernel);
+
+} // namespace mpc
+
+#endif // MPC_CODEGEN_EMITTER_H

@@ -1,0 +1,32 @@
+//===- Passes.h - from kernels to the LLVM dialect ------------------------------------===//
+
+#ifndef MPC_CODEGEN_PASSES_H
+#define MPC_CODEGEN_PASSES_H
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/Pass/Pass.h"
+
+namespace mpc {
+
+/// What the CPU converts by an instruction of its own; the rest becomes integer arithmetic.
+struct HalfSupport {
+  bool f16 = false;  ///< F16C: f16 from and to f32
+  bool bf16 = false; ///< AVX512-BF16 or AVX-NE-CONVERT: f32 to bf16
+};
+
+/// Writes the functions of all kernels of `module` (of those in the table of kernelIndex) and lowers them to the LLVM dialect. Everything else is
+/// erased from the module.
+std::unique_ptr<mlir::Pass> createConvertKernelsToLLVM(HalfSupport half = {});
+
+/// exp, expm1, log, log1p, tanh and erf of f32 by polynomials that LLVM vectorizes.
+void populateMathApproximations(mlir::RewritePatternSet &patterns);
+/// Conversions of halves by integer arithmetic where the CPU has no instruction.
+void populateHalfConversions(mlir::RewritePatternSet &patterns, HalfSupport half);
+
+/// Makes --convert-kernels-to-llvm known to mpc-opt.
+void registerCodegenPasses();
+
+} // namespace mpc
+
+#endif // MPC_CODEGEN_PASSES_H

@@ -1,0 +1,285 @@
+//===- Driver.cpp - from options to files ----------------------------------------------------===//
+//
+// One ladder: import, the pass pipeline, text of the stage asked for, or object code and a
+// linked trainer. Every file is written beside its final name and renamed when it is whole.
+//
+//===--------------------------------------------------------------------------------------===//
+
+#include "Driver.h"
+#include "compiler/driver/Link.h"
+#include "compiler/driver/Options.h"
+#include "compiler/driver/Pipeline.h"
+#include "compiler/driver/ProgramWriter.h"
+#include "compiler/driver/Registration.h"
+#include "compiler/driver/Reports.h"
+#include "compiler/export/Export.h"
+#include "compiler/import/Import.h"
+#include "compiler/ops/OnnxConversion.h"
+#include "compiler/target/cpu/CpuTarget.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/MLIRContext.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/Signals.h"
+#include "llvm/Support/TargetSelect.h"
+
+using namespace mlir;
+using namespace mpc;
+namespace fs = llvm::sys::fs;
+namespace path = llvm::sys::path;
+
+namespace {
+
+int fail(const Twine &message) {
+  llvm::errs() << "mpc: error: " << message << "\n";
+  return 1;
+}
+
+int fail(llvm::Error error) { return fail(llvm::toString(std::move(error))); }
+
+/// Prints diagnostics as "MODEL: error: MESSAGE", with the node where a pass gave only a location.
+class DiagnosticPrinter : public ScopedDiagnosticHandler {
+public:
+  DiagnosticPrinter(MLIRContext *context, StringRef model) : ScopedDiagnosticHandler(context), model(model) {
+    setHandler([this](Diagnostic &diagnostic) { return print(diagnostic); });
+  }
+
+private:
+  LogicalResult print(Diagnostic &diagnostic) {
+    static const char *const kinds[] = {"note", "warning", "error", "remark"};
+    std::string text = diagnostic.str();
+    llvm::errs() << "mpc: " << kinds[unsigned(diagnostic.getSeverity())] << ": " << model << ": ";
+    auto name = dyn_cast<NameLoc>(diagnostic.getLocation());
+    if (name && text.find(name.getName().str()) == std::string::npos)
+      llvm::errs() << "node '" << name.getName().getValue() << "': ";
+    llvm::errs() << text << "\n";
+    for (Diagnostic &note : diagnostic.getNotes())
+      llvm::errs() << "mpc: note: " << note.str() << "\n";
+    return success();
+  }
+  StringRef model;
+};
+
+/// A file beside its final name; renamed by keep(), else removed.
+class OutputFile {
+public:
+  explicit OutputFile(StringRef finalName) : finalName(finalName.str()) {
+    std::error_code code = fs::createUniqueFile(finalName + ".%%%%%%.part", descriptor, name);
+    if (code) {
+      error = "cannot write " + this->finalName + ": " + code.message();
+      return;
+    }
+    llvm::sys::RemoveFileOnSignal(name);
+    stream = std::make_unique<llvm::raw_fd_ostream>(descriptor, true);
+  }
+  ~OutputFile() {
+    if (!name.empty()) {
+      stream.reset();
+      fs::remove(name);
+    }
+  }
+  /// Empty, or what went wrong.
+  std::string keep(unsigned mode) {
+    if (stream) {
+      stream->flush();
+      if (std::error_code code = stream->error()) {
+        stream->clear_error();
+        return "cannot write " + finalName + ": " + code.message();
+      }
+      stream.reset();
+    }
+    std::error_code code = fs::setPermissions(name, fs::perms(mode));
+    if (!code)
+      code = fs::rename(name, finalName);
+    if (code)
+      return "cannot write " + finalName + ": " + code.message();
+    llvm::sys::DontRemoveFileOnSignal(name);
+    name.clear();
+    return "";
+  }
+  std::string finalName, error;
+  SmallString<256> name;
+  std::unique_ptr<llvm::raw_fd_ostream> stream;
+
+private:
+  int descriptor = -1;
+};
+
+struct TemporaryFolder {
+  SmallString<128> name;
+  std::error_code error = fs::createUniqueDirectory("mpc", name);
+  ~TemporaryFolder() {
+    if (!error)
+      fs::remove_directories(name);
+  }
+};
+
+int writeText(const CompileOptions &options, llvm::function_ref<llvm::Error(llvm::raw_ostream &)> write) {
+  if (options.output.empty() || options.output == "-") {
+    llvm::Error error = write(llvm::outs());
+    llvm::outs().flush();
+    return error ? fail(std::move(error)) : 0;
+  }
+  OutputFile file(options.output);
+  if (!file.error.empty())
+    return fail(file.error);
+  if (llvm::Error error = write(*file.stream))
+    return fail(std::move(error));
+  std::string problem = file.keep(0644);
+  return problem.empty() ? 0 : fail(problem);
+}
+
+/// Names of the trained tensors, for the exported model.
+llvm::StringMap<Type> trainedTensors(ModuleOp module) {
+  llvm::StringMap<Type> names;
+  for (auto function : module.getOps<func::FuncOp>())
+    for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+      auto role = function.getArgAttrOfType<StringAttr>(i, MpcDialect::kRoleAttr);
+      if (role && (role.getValue() == "parameter" || role.getValue() == "statistic"))
+        names[function.getArgAttrOfType<StringAttr>(i, MpcDialect::kNameAttr).getValue()] = function.getArgument(i).getType();
+    }
+  return names;
+}
+
+class Compilation {
+public:
+  explicit Compilation(CompileOptions &options) : options(options) {
+    DialectRegistry registry;
+    registerDialects(registry);
+    context.appendDialectRegistry(registry);
+    context.loadAllAvailableDialects();
+  }
+
+  int run() {
+    DiagnosticPrinter printer(&context, options.model);
+    ImportOptions import;
+    import.batch = options.batch;
+    import.dims = options.dims;
+    import.trainRegex = options.trainRegex;
+    import.freezeRegex = options.freezeRegex;
+    import.supported = isSupportedOperator;
+    module = importOnnx(options.model, import, weights, context);
+    if (!module)
+      return 1;
+    if (options.stage == Stage::onnx)
+      return writeModule();
+    PassManager manager(&context);
+    manager.enableVerifier(true);
+    buildPipeline(manager, options);
+    if (failed(manager.run(*module)))
+      return 1;
+    if (options.stage <= Stage::plan) {
+      printReports(*module, options, llvm::outs());
+      return writeModule();
+    }
+    printReports(*module, options, llvm::outs());
+    return generateCode();
+  }
+
+private:
+  int writeModule() {
+    return writeText(options, [&](llvm::raw_ostream &out) {
+      OpPrintingFlags flags;
+      flags.enableDebugInfo(true, false);
+      module->print(out, flags);
+      return llvm::Error::success();
+    });
+  }
+
+  int generateCode() {
+    CpuTargetOptions target;
+    target.cpu = options.cpu;
+    if (options.stage == Stage::llvm || options.stage == Stage::assembly)
+      return writeText(options, [&](llvm::raw_ostream &out) {
+        return printKernels(*module, target, options.stage == Stage::assembly, out);
+      });
+    TemporaryFolder temporary;
+    if (temporary.error)
+      return fail("cannot make a temporary folder: " + temporary.error.message());
+    ProgramData data;
+    data.dataPath = (temporary.name + "/data").str();
+    if (int code = writeData(data))
+      return code;
+    std::string output = options.output.empty() ? path::stem(options.model).str() : options.output;
+    if (options.stage == Stage::object) {
+      OutputFile file(options.output.empty() ? output + ".o" : output);
+      if (!file.error.empty())
+        return fail(file.error);
+      file.stream.reset(); // written by its name
+      if (llvm::Error error = emitProgramObject(*module, data, target, file.name))
+        return fail(std::move(error));
+      std::string problem = file.keep(0644);
+      return problem.empty() ? 0 : fail(problem);
+    }
+    return link(temporary, target, data, output);
+  }
+
+  int writeData(ProgramData &data) {
+    StringRef file = data.dataPath;
+    llvm::StringMap<Type> trained = trainedTensors(*module);
+    llvm::Expected<ExportTemplate> exported = buildExportTemplate(options.model, trained, weights, *module);
+    if (!exported)
+      return fail(exported.takeError());
+    std::error_code code;
+    llvm::raw_fd_ostream stream(file, code);
+    if (code)
+      return fail("cannot write the temporary file " + file + ": " + code.message());
+    llvm::Expected<std::string> text = writeProgram(*module, options, weights, &*exported, stream);
+    if (!text)
+      return fail(text.takeError());
+    stream.flush();
+    if (stream.has_error()) {
+      code = stream.error();
+      stream.clear_error();
+      return fail("cannot write the temporary file " + file + ": " + code.message());
+    }
+    data.json = std::move(*text);
+    data.dataSize = stream.tell();
+    return 0;
+  }
+
+  int link(TemporaryFolder &temporary, const CpuTargetOptions &target, const ProgramData &data, StringRef output) {
+    std::string object = (temporary.name + "/program.o").str();
+    if (llvm::Error error = emitProgramObject(*module, data, target, object))
+      return fail(std::move(error));
+    bool bundled = !options.bundle.empty();
+    std::string linked = (temporary.name + "/" + path::filename(output)).str();
+    if (!bundled) {
+      OutputFile file(output);
+      if (!file.error.empty())
+        return fail(file.error);
+      file.stream.reset(); // the linker writes it
+      if (llvm::Error error = linkTrainer(object, file.name, temporary.name))
+        return fail(std::move(error));
+      std::string problem = file.keep(0755);
+      return problem.empty() ? 0 : fail(problem);
+    }
+    if (llvm::Error error = linkTrainer(object, linked, temporary.name))
+      return fail(std::move(error));
+    if (llvm::Error error = bundleTrainer(linked, options.bundle))
+      return fail(std::move(error));
+    return 0;
+  }
+
+  CompileOptions &options;
+  MLIRContext context;
+  WeightStore weights;
+  OwningOpRef<ModuleOp> module;
+};
+
+} // namespace
+
+int mpc::driverMain(int argc, char **argv) {
+  CompileOptions options;
+  if (std::optional<int> code = parseOptions(argc, argv, options))
+    return *code;
+  if (options.listOps) {
+    printOperatorTable(llvm::outs());
+    return 0;
+  }
+  llvm::InitializeNativeTarget();
+  llvm::InitializeNativeTargetAsmPrinter();
+  llvm::InitializeNativeTargetAsmParser();
+  return Compilation(options).run();
+}

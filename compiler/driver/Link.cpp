@@ -1,0 +1,124 @@
+//===- Link.cpp - an object file becomes a trainer --------------------------------------------===//
+
+#include "Link.h"
+#include "compiler/driver/Version.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/Program.h"
+#include <optional>
+
+using namespace llvm;
+namespace path = llvm::sys::path;
+namespace fs = llvm::sys::fs;
+
+namespace {
+
+Error problem(const Twine &text) { return createStringError(inconvertibleErrorCode(), text); }
+
+/// The compiler driver, for its knowledge of where the C++ library and the start-up files lie.
+Expected<std::string> compilerDriver() {
+  if (fs::can_execute(MPC_CXX_COMPILER))
+    return MPC_CXX_COMPILER;
+  for (const char *name : {"c++", "g++", "clang++"})
+    if (ErrorOr<std::string> found = sys::findProgramByName(name))
+      return *found;
+  return problem("linking needs a C++ compiler driver: install g++ (looked for " MPC_CXX_COMPILER ", c++, g++ and clang++)");
+}
+
+/// Runs a program, its messages into a file; an error carries their first lines.
+Error run(StringRef program, ArrayRef<StringRef> arguments, StringRef messages) {
+  std::optional<StringRef> redirects[] = {StringRef(), messages, messages};
+  std::string failure;
+  int code = sys::ExecuteAndWait(program, arguments, std::nullopt, redirects, 0, 0, &failure);
+  if (code == 0)
+    return Error::success();
+  if (ErrorOr<std::unique_ptr<MemoryBuffer>> text = MemoryBuffer::getFile(messages))
+    failure += (*text)->getBuffer().substr(0, 600);
+  return problem("linking the trainer failed (" + path::filename(program) + ", exit code " + Twine(code) + "): " + failure);
+}
+
+} // namespace
+
+Expected<std::string> mpc::runtimeFolder() {
+  static int anchor;
+  std::string self = fs::getMainExecutable("mpc", &anchor);
+  SmallString<256> folder(path::parent_path(path::parent_path(self)));
+  path::append(folder, "lib");
+  if (!fs::exists(folder + "/libmpc_runtime.a"))
+    return problem("the runtime library is missing: " + folder + "/libmpc_runtime.a (build the target mpc_runtime)");
+  return std::string(folder);
+}
+
+Error mpc::linkTrainer(StringRef object, StringRef output, StringRef temporaryFolder) {
+  Expected<std::string> folder = runtimeFolder();
+  if (!folder)
+    return folder.takeError();
+  Expected<std::string> driver = compilerDriver();
+  if (!driver)
+    return driver.takeError();
+  std::string runtime = *folder + "/libmpc_runtime.a", onednn = *folder + "/libdnnl.so.3", rpath = "-Wl,-rpath," + *folder;
+  std::string messages = (temporaryFolder + "/link.txt").str();
+  SmallVector<StringRef> arguments = {*driver, "-o", output, object, runtime, onednn, "-l:libz.a", "-fopenmp", "-Wl,-rpath,$ORIGIN/lib", rpath,
+                                      "-Wl,--gc-sections", "-Wl,--as-needed"};
+  if (fs::exists(MPC_LLD_FOLDER "/ld.lld"))
+    arguments.append({"-B" MPC_LLD_FOLDER, "-fuse-ld=lld"});
+  return run(*driver, arguments, messages);
+}
+
+namespace {
+
+/// Copies through a new file that is renamed, so that a half-written library never has the final name.
+Error copyFile(const Twine &from, const Twine &to) {
+  std::string part = (to + ".part").str();
+  std::error_code code = fs::copy_file(from, part);
+  if (!code)
+    code = fs::rename(part, to);
+  if (!code)
+    return Error::success();
+  fs::remove(part);
+  return problem("cannot copy " + from + " to " + to + ": " + code.message());
+}
+
+} // namespace
+
+Error mpc::bundleTrainer(StringRef trainer, StringRef folder) {
+  std::string lib = (folder + "/lib").str();
+  if (std::error_code code = fs::create_directories(lib))
+    return problem("cannot create " + lib + ": " + code.message());
+  Expected<std::string> runtime = runtimeFolder();
+  if (!runtime)
+    return runtime.takeError();
+  if (Error error = copyFile(*runtime + "/libdnnl.so.3", lib + "/libdnnl.so.3"))
+    return error;
+  Expected<std::string> driver = compilerDriver();
+  if (!driver)
+    return driver.takeError();
+  // The compiler driver knows where its own run-time libraries are.
+  for (StringRef name : {"libgomp.so.1", "libstdc++.so.6", "libgcc_s.so.1"}) {
+    SmallString<128> answer;
+    int descriptor;
+    if (std::error_code code = fs::createTemporaryFile("mpc-library", "txt", descriptor, answer))
+      return problem("cannot make a temporary file: " + code.message());
+    sys::fs::closeFile(descriptor);
+    std::string question = ("-print-file-name=" + name).str();
+    Error error = run(*driver, {*driver, question}, answer);
+    ErrorOr<std::unique_ptr<MemoryBuffer>> text = MemoryBuffer::getFile(answer);
+    fs::remove(answer);
+    if (error)
+      return error;
+    StringRef found = text ? (*text)->getBuffer().trim() : "";
+    SmallString<256> real;
+    if (!path::is_absolute(found) || fs::real_path(found, real))
+      return problem("the library " + name + " was not found by " + *driver);
+    if (Error copied = copyFile(real, lib + "/" + name))
+      return copied;
+  }
+  std::string target = (folder + "/" + path::filename(trainer)).str();
+  if (Error error = copyFile(trainer, target))
+    return error;
+  if (std::error_code code = fs::setPermissions(target, fs::perms(0755)))
+    return problem("cannot make " + target + " executable: " + code.message());
+  return Error::success();
+}

@@ -1,0 +1,23 @@
+//===- Link.h - an object file becomes a trainer --------------------------------------------===//
+
+#ifndef MPC_DRIVER_LINK_H
+#define MPC_DRIVER_LINK_H
+
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+
+namespace mpc {
+
+/// Where the runtime library and oneDNN lie: beside the compiler's own executable (../lib).
+llvm::Expected<std::string> runtimeFolder();
+
+/// Links `object` with the runtime into the executable `output`. Runs the C++ compiler driver mpc was built with, or the one on PATH; nothing goes
+/// through a shell. An error tells the linker's first message.
+llvm::Error linkTrainer(llvm::StringRef object, llvm::StringRef output, llvm::StringRef temporaryFolder);
+
+/// Copies the trainer and every shared library it needs but glibc's into `folder`.
+llvm::Error bundleTrainer(llvm::StringRef trainer, llvm::StringRef folder);
+
+} // namespace mpc
+
+#endif // MPC_DRIVER_LINK_H

@@ -1,0 +1,20 @@
+//===- Reports.h - tables about a compiled program -----------------------------------------===//
+
+#ifndef MPC_DRIVER_REPORTS_H
+#define MPC_DRIVER_REPORTS_H
+
+#include "compiler/driver/Options.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/Support/raw_ostream.h"
+
+namespace mpc {
+
+/// --report=memory and --report=cost of a planned module (the precision report is printed by the pass that decides).
+void printReports(mlir::ModuleOp planned, const CompileOptions &options, llvm::raw_ostream &out);
+
+/// --list-ops: operator, opset versions, gradient, precision class, targets.
+void printOperatorTable(llvm::raw_ostream &out);
+
+} // namespace mpc
+
+#endif // MPC_DRIVER_REPORTS_H

@@ -1,0 +1,190 @@
+//===- Functions.cpp - calls of functions become their nodes ---------------------------------===//
+//
+// Local functions are inlined with ONNX's inliner, after a look at how large the graph would
+// become. Operators of the standard that no conversion exists for are replaced by the body
+// the standard gives, where it gives one; such a body may depend on the operands' types, so
+// shapes have been inferred before.
+//
+//===-------------------------------------------------------------------------------------------===//
+
+#include "compiler/import/Model.h"
+#include <onnx/defs/schema.h>
+#include <onnx/inliner/inliner.h>
+#include <onnx/shape_inference/attribute_binder.h>
+
+using namespace mpc;
+using namespace mpc::import;
+using llvm::StringRef;
+using llvm::Twine;
+
+namespace {
+
+constexpr int64_t kMostNodes = 1000000;
+constexpr int kMostExpansions = 100000;
+
+/// Nodes of the graph after inlining, without inlining.
+class InlinedSize {
+public:
+  explicit InlinedSize(const onnx::ModelProto &model) {
+    for (const onnx::FunctionProto &function : model.functions())
+      functions[{function.domain(), function.name(), function.overload()}] = &function;
+  }
+  template <typename Nodes> int64_t count(const Nodes &nodes) {
+    int64_t total = 0;
+    for (const onnx::NodeProto &node : nodes) {
+      auto function = functions.find({node.domain(), node.op_type(), node.overload()});
+      total += function == functions.end() ? 1 : countFunction(*function->second);
+      for (const onnx::AttributeProto &attribute : node.attribute()) {
+        if (attribute.has_g())
+          total += count(attribute.g().node());
+        for (const onnx::GraphProto &graph : attribute.graphs())
+          total += count(graph.node());
+      }
+      total = std::min(total, kMostNodes + 1);
+    }
+    return total;
+  }
+
+private:
+  int64_t countFunction(const onnx::FunctionProto &function) {
+    auto [known, isNew] = counts.insert({&function, 0}); // the checker has refused cycles
+    if (isNew) {
+      int64_t nodes = count(function.node());
+      counts[&function] = nodes;
+      return nodes;
+    }
+    return known->second;
+  }
+  std::map<std::tuple<std::string, std::string, std::string>, const onnx::FunctionProto *> functions;
+  std::map<const onnx::FunctionProto *, int64_t> counts;
+};
+
+} // namespace
+
+bool mpc::import::inlineLocalFunctions(OnnxModel &model, Problems &problems) {
+  if (model.proto.functions_size() == 0)
+    return true;
+  if (InlinedSize(model.proto).count(model.proto.graph().node()) > kMostNodes)
+    return problems.add("has more than " + Twine(kMostNodes) + " nodes once its functions are inlined");
+  // The checker has compared the operators of a function's opset with those of the model's: they have the same definitions.
+  for (onnx::FunctionProto &function : *model.proto.mutable_functions())
+    for (onnx::OperatorSetIdProto &import : *function.mutable_opset_import()) {
+      int64_t version = model.opset(import.domain());
+      if (version >= 0)
+        import.set_version(version);
+      else
+        *model.proto.add_opset_import() = import;
+    }
+  try {
+    onnx::inliner::InlineLocalFunctions(model.proto, false);
+  } catch (const std::exception &problem) {
+    return problems.add("its local functions cannot be inlined: " + Twine(problem.what()));
+  }
+  return true;
+}
+
+namespace {
+
+class BodyExpander {
+public:
+  BodyExpander(OnnxModel &model, const ImportOptions &options) : model(model), options(options) {}
+  bool run(Problems &problems);
+  int expanded = 0;
+
+private:
+  bool body(const onnx::NodeProto &node, onnx::FunctionProto &function) const;
+  void append(onnx::NodeProto &node);
+  OnnxModel &model;
+  const ImportOptions &options;
+  llvm::StringMap<const onnx::TypeProto *> types;
+  google::protobuf::RepeatedPtrField<onnx::NodeProto> result;
+};
+
+} // namespace
+
+bool BodyExpander::body(const onnx::NodeProto &node, onnx::FunctionProto &function) const {
+  int version = int(model.opset(node.domain()));
+  const onnx::OpSchema *schema = version < 0 ? nullptr : onnx::OpSchemaRegistry::Schema(node.op_type(), version, node.domain());
+  if (!schema || options.supported(node.domain(), node.op_type(), schema->SinceVersion()))
+    return false;
+  if (schema->HasFunction())
+    if (const onnx::FunctionProto *found = schema->GetFunction(version, true)) {
+      function = *found;
+      return true;
+    }
+  if (!schema->HasContextDependentFunction())
+    return false;
+  std::vector<onnx::TypeProto> inputs;
+  for (const std::string &input : node.input()) {
+    const onnx::TypeProto *type = input.empty() ? nullptr : types.lookup(input);
+    inputs.push_back(type ? *type : onnx::TypeProto());
+  }
+  onnx::FunctionBodyBuildContextImpl context(node, inputs);
+  return schema->BuildContextDependentFunction(context, function, version);
+}
+
+void BodyExpander::append(onnx::NodeProto &node) {
+  onnx::FunctionProto function;
+  if (expanded >= kMostExpansions || !body(node, function)) {
+    result.Add()->Swap(&node);
+    return;
+  }
+  ++expanded;
+  onnx::internal::AttributeBinder::BindAttributes(node, function);
+  std::string name = nodeName(node);
+  // Names of the body: a prefix that no other node has.
+  onnx::inliner::Renamer renamer("body" + std::to_string(expanded) + "_" + node.op_type(), model.proto.graph());
+  for (int i = 0; i < function.input_size(); ++i)
+    renamer.BindName(function.input(i), i < node.input_size() ? node.input(i) : "");
+  for (int i = 0; i < function.output_size(); ++i)
+    if (i < node.output_size() && !node.output(i).empty())
+      renamer.BindName(function.output(i), node.output(i));
+    else
+      renamer.BindToUniqueName(function.output(i));
+  for (onnx::NodeProto &inner : *function.mutable_node()) {
+    renamer.RenameNode(inner);
+    inner.set_name(name);
+    append(inner);
+  }
+}
+
+bool BodyExpander::run(Problems &problems) {
+  onnx::GraphProto &graph = *model.proto.mutable_graph();
+  std::vector<onnx::TypeProto> initializerTypes(graph.initializer_size());
+  for (int i = 0; i < graph.initializer_size(); ++i) {
+    auto *tensor = initializerTypes[i].mutable_tensor_type();
+    tensor->set_elem_type(graph.initializer(i).data_type());
+    for (int64_t dim : graph.initializer(i).dims())
+      tensor->mutable_shape()->add_dim()->set_dim_value(dim);
+    types[graph.initializer(i).name()] = &initializerTypes[i];
+  }
+  for (const auto *infos : {&graph.value_info(), &graph.input(), &graph.output()})
+    for (const onnx::ValueInfoProto &info : *infos)
+      types[info.name()] = &info.type();
+  google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
+  nodes.CopyFrom(graph.node()); // the names of the whole graph are needed while it is rewritten
+  try {
+    for (onnx::NodeProto &node : nodes)
+      append(node);
+  } catch (const std::exception &problem) {
+    return problems.add("the definition of an operator cannot be expanded: " + Twine(problem.what()));
+  }
+  graph.mutable_node()->Swap(&result);
+  return true;
+}
+
+bool mpc::import::expandFunctionBodies(OnnxModel &model, const ImportOptions &options, Problems &problems) {
+  if (!options.supported)
+    return true;
+  // A body may have operators with bodies that depend on types, which are known after the next inference.
+  for (int round = 0; round < 4; ++round) {
+    BodyExpander expander(model, options);
+    if (!expander.run(problems))
+      return false;
+    if (expander.expanded == 0)
+      return true;
+    if (!inferShapes(model, problems))
+      return false;
+  }
+  return true;
+}

@@ -1,0 +1,68 @@
+//===- Metadata.cpp - what PyTorch's exporter says about its tensors ------------------------===//
+//
+// torch.export's graph signature lists every parameter and buffer of the PyTorch model:
+//
+//   p_fc1_weight: PARAMETER target='fc1.weight'
+//
+// and each node has the text of the call it came from, with the parameters among its
+// arguments by placeholder, also where the exporter has put another initializer there:
+//
+//   %layer_norm : [num_users=1] = call_function[target=torch.ops.aten.layer_norm.default](args = (%x, [128], %p_norm2_weight, …
+//
+//===-----------------------------------------------------------------------------------------===//
+
+#include "compiler/import/Model.h"
+
+using namespace mpc;
+using namespace mpc::import;
+using llvm::StringRef;
+
+namespace {
+
+template <typename Properties> StringRef property(const Properties &properties, StringRef key) {
+  for (const onnx::StringStringEntryProto &entry : properties)
+    if (entry.key() == key)
+      return entry.value();
+  return "";
+}
+
+} // namespace
+
+Signature mpc::import::readSignature(const onnx::ModelProto &model) {
+  constexpr StringRef key = "pkg.torch.export.ExportedProgram.graph_signature";
+  StringRef text = property(model.metadata_props(), key);
+  if (text.empty())
+    text = property(model.graph().metadata_props(), key);
+  Signature signature;
+  while (!text.empty()) {
+    StringRef line;
+    std::tie(line, text) = text.split('\n');
+    auto [placeholder, rest] = line.trim().split(": ");
+    auto [kindName, target] = rest.split(" target='");
+    Signature::Kind kind = kindName == "PARAMETER" ? Signature::Kind::parameter
+                           : kindName == "BUFFER"  ? Signature::Kind::buffer
+                           : kindName.starts_with("CONSTANT") ? Signature::Kind::constant
+                                                              : Signature::Kind::none;
+    size_t end = target.rfind('\'');
+    if (kind == Signature::Kind::none || end == StringRef::npos)
+      continue;
+    target = target.take_front(end);
+    signature.present = true;
+    signature.kinds[target] = kind;
+    signature.placeholders[placeholder] = {kind, target.str()};
+  }
+  return signature;
+}
+
+std::vector<Signature::Placeholder> mpc::import::callArguments(const onnx::NodeProto &node, const Signature &signature) {
+  std::vector<Signature::Placeholder> arguments;
+  StringRef text = property(node.metadata_props(), "pkg.torch.onnx.fx_node");
+  text = text.substr(text.find("(args = "));
+  for (size_t at = text.find('%'); at != StringRef::npos; at = text.find('%')) {
+    text = text.drop_front(at + 1);
+    StringRef name = text.take_while([](char c) { return llvm::isAlnum(c) || c == '_'; });
+    if (auto found = signature.placeholders.find(name); found != signature.placeholders.end())
+      arguments.push_back(found->second);
+  }
+  return arguments;
+}

@@ -1,0 +1,211 @@
+//===- Parameters.cpp - which initializers are trained ------------------------------------------===//
+//
+// What the exporter's metadata calls a parameter is one, what it calls a buffer is none. Where
+// it says nothing, use decides:
+//
+//   (a) a weight, bias, scale, slope or table operand of an operator that has one;
+//   (b) an initial state of a recurrent layer or an operand of arithmetic, if it also looks
+//       like a parameter: a name that exporters do not make for constants, no mask's values,
+//       more than one element (in PyTorch's files without metadata one is enough, since these
+//       keep their constants in Constant nodes).
+//
+// --train replaces this rule, --freeze takes from it.
+//
+//===-----------------------------------------------------------------------------------------------===//
+
+#include "compiler/import/Model.h"
+#include "llvm/Support/Regex.h"
+#include <cmath>
+
+using namespace mpc;
+using namespace mpc::import;
+using llvm::StringRef;
+using llvm::Twine;
+
+namespace {
+
+constexpr double kMaskMagnitude = 1e4;
+
+class RoleAssigner {
+public:
+  RoleAssigner(OnnxModel &model, const ImportOptions &options, WeightStore &weights, Roles &roles, Problems &problems)
+      : model(model), options(options), weights(weights), roles(roles), problems(problems), signature(readSignature(model.proto)),
+        uses(model.proto.graph()) {}
+  bool run();
+
+private:
+  /// Empty: it is a parameter. Otherwise why it is none.
+  std::string reasonAgainst(const onnx::TensorProto &tensor, const std::vector<Site> &sites);
+  std::string reasonByUse(const onnx::TensorProto &tensor, const std::vector<Site> &sites);
+  void noteTies(StringRef name, const std::vector<Site> &sites);
+  void noteLost();
+
+  OnnxModel &model;
+  const ImportOptions &options;
+  WeightStore &weights;
+  Roles &roles;
+  Problems &problems;
+  Signature signature;
+  Uses uses;
+  std::optional<llvm::Regex> train, freeze;
+  unsigned trainMatches = 0, freezeMatches = 0;
+};
+
+/// Names that exporters make for constants: val_12, onnx::MatMul_34, /layer/Constant_output_0, 56.
+bool isConstantName(StringRef name) {
+  static const llvm::Regex made("^(val_[0-9]+|onnx::[A-Za-z0-9]+_[0-9]+|[0-9]+)$");
+  return name.contains("Constant") || made.match(name);
+}
+
+std::string siteText(const Site &site) { return site.node->op_type() + " '" + nodeName(*site.node) + "'"; }
+
+bool makeRegex(StringRef option, const std::string &text, std::optional<llvm::Regex> &regex, Problems &problems) {
+  if (text.empty())
+    return true;
+  regex.emplace(text);
+  std::string error;
+  if (regex->isValid(error))
+    return true;
+  return problems.add(option + "='" + text + "' is no regular expression (POSIX extended): " + error);
+}
+
+} // namespace
+
+std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor, const std::vector<Site> &sites) {
+  auto has = [&](std::initializer_list<Use> wanted) {
+    return llvm::any_of(sites, [&](const Site &site) { return llvm::is_contained(wanted, site.use); });
+  };
+  if (has({Use::weight, Use::scale, Use::bias, Use::table}))
+    return "";
+  if (!has({Use::state, Use::arithmetic}))
+    return sites.empty() ? "no operator with weights reads it" : "used by " + siteText(sites.front()) + ", which has no weight there";
+  if (isConstantName(tensor.name()))
+    return "a name that exporters give to constants";
+  int64_t count = elementCount(tensor.dims());
+  bool singleCounts = model.proto.producer_name() == "pytorch" && !signature.present;
+  if (count < 1 || (count == 1 && !singleCounts))
+    return "a single element";
+  auto bytes = initializerBytes(model, tensor, weights);
+  if (!bytes) {
+    problems.add(llvm::toString(bytes.takeError()));
+    return "";
+  }
+  for (int64_t i = 0; i < count; ++i)
+    if (!(std::abs(floatAt(*bytes, tensor.data_type(), i)) < kMaskMagnitude))
+      return "values of 10000 or more in magnitude, as masks have";
+  return "";
+}
+
+std::string RoleAssigner::reasonAgainst(const onnx::TensorProto &tensor, const std::vector<Site> &sites) {
+  StringRef name = tensor.name();
+  bool frozen = freeze && freeze->match(name);
+  freezeMatches += frozen;
+  bool chosen = train && train->match(name);
+  trainMatches += chosen;
+  if (frozen)
+    return "--freeze";
+  if (train)
+    return chosen ? "" : "not matched by --train";
+  switch (signature.kind(name)) {
+  case Signature::Kind::parameter:
+    return "";
+  case Signature::Kind::buffer:
+    return "a buffer by the exporter's metadata";
+  case Signature::Kind::constant:
+    return "a constant by the exporter's metadata";
+  case Signature::Kind::none:
+    break;
+  }
+  return reasonByUse(tensor, sites);
+}
+
+/// A table or matrix that several operators share is one parameter: say so.
+void RoleAssigner::noteTies(StringRef name, const std::vector<Site> &sites) {
+  std::vector<std::string> readers;
+  bool matrix = false;
+  for (const Site &site : sites)
+    if (site.use != Use::none) {
+      readers.push_back(siteText(site));
+      matrix |= site.use == Use::weight || site.use == Use::table;
+    }
+  if (readers.size() > 1 && matrix)
+    roles.notes.push_back(name.str() + " is one parameter that " + std::to_string(readers.size()) + " nodes share: " + readers[0] + ", " + readers[1] +
+                          (readers.size() > 2 ? ", …" : ""));
+}
+
+/// Parameters of the PyTorch model that the file does not have: a BatchNormalization folded into the convolution before it, zero biases. A weight
+/// that the file has under another name, mostly transposed, is not lost: its node's call tells.
+void RoleAssigner::noteLost() {
+  llvm::StringSet<> there;
+  for (const onnx::TensorProto &tensor : model.proto.graph().initializer()) {
+    there.insert(tensor.name());
+    if (signature.kind(tensor.name()) != Signature::Kind::none || roles.of[tensor.name()] != InitializerRole::parameter)
+      continue;
+    for (const Site &site : uses.sites(tensor.name()))
+      for (const Signature::Placeholder &argument : callArguments(*site.node, signature))
+        there.insert(argument.target);
+  }
+  std::vector<std::string> lost;
+  for (const auto &entry : signature.kinds)
+    if (entry.second == Signature::Kind::parameter && !there.contains(entry.getKey()))
+      lost.push_back(entry.getKey().str());
+  if (lost.empty())
+    return;
+  llvm::sort(lost);
+  std::string names;
+  for (size_t i = 0; i < lost.size() && i < 4; ++i)
+    names += (i ? ", " : "") + lost[i];
+  roles.notes.push_back(std::to_string(lost.size()) + " parameters of the PyTorch model are not in the file, since its exporter folded, renamed or dropped them: " +
+                        names + (lost.size() > 4 ? ", …" : "") + "; exported with optimize=False they stay");
+}
+
+bool RoleAssigner::run() {
+  makeRegex("--train", options.trainRegex, train, problems);
+  makeRegex("--freeze", options.freezeRegex, freeze, problems);
+  if (!problems.none())
+    return false;
+  int64_t parameters = 0, elements = 0;
+  for (const onnx::TensorProto &tensor : model.proto.graph().initializer()) {
+    InitializerRole &role = roles.of[tensor.name()];
+    bool isUsed = !uses.consumers(tensor.name()).empty() || uses.isOutput(tensor.name());
+    role = isUsed ? InitializerRole::constant : InitializerRole::unused;
+    if (!isFloatType(tensor.data_type()))
+      continue;
+    if (!isUsed) {
+      roles.leftOut.push_back(tensor.name() + ": not used");
+      continue;
+    }
+    std::vector<Site> sites = uses.sites(tensor.name());
+    bool statistic = llvm::any_of(sites, [](const Site &site) { return site.use == Use::mean || site.use == Use::variance; });
+    if (statistic) {
+      role = InitializerRole::statistic;
+      roles.leftOut.push_back(tensor.name() + ": a running statistic of BatchNormalization");
+      continue;
+    }
+    std::string reason = reasonAgainst(tensor, sites);
+    if (!reason.empty()) {
+      roles.leftOut.push_back(tensor.name() + ": " + reason);
+      continue;
+    }
+    role = InitializerRole::parameter;
+    ++parameters;
+    elements += elementCount(tensor.dims());
+    noteTies(tensor.name(), sites);
+  }
+  if (train && trainMatches == 0)
+    problems.add("--train='" + options.trainRegex + "' matches the name of no floating-point initializer that is used");
+  if (freeze && freezeMatches == 0)
+    problems.add("--freeze='" + options.freezeRegex + "' matches the name of no floating-point initializer that is used");
+  std::string left = roles.leftOut.empty() ? "every floating-point initializer is one"
+                                           : std::to_string(roles.leftOut.size()) + " floating-point initializers are not trained (`info` lists them)";
+  std::string count = parameters == 0 ? "no parameters"
+                                      : std::to_string(parameters) + (parameters == 1 ? " parameter with " : " parameters with ") +
+                                            std::to_string(elements) + " elements";
+  roles.notes.insert(roles.notes.begin(), parameters == 0 && roles.leftOut.empty() ? count : count + "; " + left);
+  noteLost();
+  return problems.none();
+}
+
+bool mpc::import::assignRoles(OnnxModel &model, const ImportOptions &options, WeightStore &weights, Roles &roles, Problems &problems) {
+  return RoleAssigner(model, options, weights, roles, problems).run();
+}

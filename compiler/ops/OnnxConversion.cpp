@@ -1,0 +1,225 @@
+//===- OnnxConversion.cpp - what handlers of ONNX operators see of a node --------===//
+//
+// NodeContext reads operands and attributes, and says in one sentence what is wrong with
+// them. The registry collects the handlers of all op families.
+//
+//===----------------------------------------------------------------------------===//
+
+#include "OnnxConversion.h"
+#include "Build.h"
+#include "OnnxConverter.h"
+
+using namespace mlir;
+
+namespace mpc {
+
+// Operands. ---------------------------------------------------------------------------------
+
+bool NodeContext::has(unsigned i) {
+  return i < operandCount() && !converter.absent.contains(op.getInputs()[i]);
+}
+
+Value NodeContext::operand(unsigned i) {
+  if (!has(i)) {
+    error() << "operand " << i << " is left out, but needed";
+    return {};
+  }
+  Value input = op.getInputs()[i];
+  if (isa<onnx::SequenceType>(input.getType())) {
+    error() << "operand " << i << " is a sequence where a tensor is needed";
+    return {};
+  }
+  return converter.values.find(input)->second.front();
+}
+
+ValueRange NodeContext::sequence(unsigned i) {
+  if (!has(i))
+    return {};
+  return converter.values.find(op.getInputs()[i])->second;
+}
+
+DenseElementsAttr NodeContext::constant(unsigned i) {
+  DenseElementsAttr value;
+  if (has(i) && !isa<onnx::SequenceType>(op.getInputs()[i].getType()))
+    matchPattern(operand(i), m_Constant(&value));
+  return value;
+}
+
+std::optional<SmallVector<int64_t>> NodeContext::integers(unsigned i) {
+  if (!has(i)) {
+    error() << "operand " << i << " is left out, but needed";
+    return std::nullopt;
+  }
+  DenseElementsAttr value = constant(i);
+  if (!value || !value.getElementType().isSignlessInteger()) {
+    error() << "operand " << i << " must be " << (value ? "integers" : "known at compile time")
+            << "; make it an initializer or a constant, or simplify the model before export";
+    return std::nullopt;
+  }
+  SmallVector<int64_t> result;
+  bool isBool = value.getElementType().isInteger(1);
+  for (const APInt &x : value.getValues<APInt>())
+    result.push_back(isBool ? x.getZExtValue() : x.getSExtValue());
+  return result;
+}
+
+std::optional<double> NodeContext::scalar(unsigned i) {
+  DenseElementsAttr value = constant(i);
+  if (!value || value.getNumElements() != 1)
+    return std::nullopt;
+  if (isa<FloatType>(value.getElementType())) {
+    APFloat x = *value.value_begin<APFloat>();
+    bool ignored;
+    x.convert(APFloat::IEEEdouble(), APFloat::rmNearestTiesToEven, &ignored);
+    return x.convertToDouble();
+  }
+  APInt x = *value.value_begin<APInt>();
+  return value.getElementType().isInteger(1) ? double(x.getZExtValue()) : double(x.getSExtValue());
+}
+
+// Attributes. -------------------------------------------------------------------------------
+
+Attribute NodeContext::attr(StringRef name) { return op.getOnnxAttributes().get(name); }
+
+int64_t NodeContext::intAttr(StringRef name, int64_t otherwise) {
+  auto value = dyn_cast_if_present<IntegerAttr>(attr(name));
+  return value ? value.getValue().getSExtValue() : otherwise;
+}
+
+double NodeContext::floatAttr(StringRef name, double otherwise) {
+  auto value = dyn_cast_if_present<FloatAttr>(attr(name));
+  return value ? value.getValueAsDouble() : otherwise;
+}
+
+std::string NodeContext::stringAttr(StringRef name, StringRef otherwise) {
+  auto value = dyn_cast_if_present<StringAttr>(attr(name));
+  return (value ? value.getValue() : otherwise).str();
+}
+
+std::optional<SmallVector<int64_t>> NodeContext::intsAttr(StringRef name) {
+  if (auto value = dyn_cast_if_present<DenseI64ArrayAttr>(attr(name)))
+    return SmallVector<int64_t>(value.asArrayRef());
+  return std::nullopt;
+}
+
+// Results. ----------------------------------------------------------------------------------
+
+bool NodeContext::resultUsed(unsigned i) {
+  return i < resultCount() && !op->getResult(i).use_empty();
+}
+
+/// ONNX's own shape inference has been run on the model: a static type that it found must be the
+/// one built, or a handler has read the node wrongly.
+static LogicalResult checkResult(NodeContext &node, unsigned i, Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  if (!type || !type.hasStaticShape()) {
+    node.error()
+        << "result " << i
+        << " has no static shape; give the sizes of the inputs' dimensions with --batch and --dim";
+    return failure();
+  }
+  auto inferred = dyn_cast<RankedTensorType>(node.op->getResult(i).getType());
+  if (inferred && inferred.hasStaticShape() && inferred != type) {
+    node.error() << "result " << i << " would be " << type << ", but shape inference says "
+                 << inferred;
+    return failure();
+  }
+  return success();
+}
+
+LogicalResult NodeContext::results(ArrayRef<Value> built) {
+  for (unsigned i = 0; i < resultCount(); ++i) {
+    Value value = i < built.size() ? built[i] : Value();
+    if (!value) {
+      if (!resultUsed(i))
+        continue;
+      error() << "result " << i << " is not supported; use the model without it";
+      return failure();
+    }
+    if (failed(checkResult(*this, i, value)))
+      return failure();
+    converter.values[op->getResult(i)] = {value};
+  }
+  return success();
+}
+
+LogicalResult NodeContext::sequenceResult(ArrayRef<Value> built) {
+  converter.values[op->getResult(0)] = SmallVector<Value, 1>(built);
+  return success();
+}
+
+// Problems, randomness, constants. ----------------------------------------------------------
+
+InFlightDiagnostic NodeContext::error() {
+  ++converter.problems;
+  InFlightDiagnostic diagnostic = emitError(loc);
+  diagnostic << op.getNodeName() << " (" << operatorName(op) << ", opset " << version() << "): ";
+  return diagnostic;
+}
+
+Value NodeContext::randomState() {
+  if (converter.randomState)
+    return converter.randomState;
+  func::FuncOp forward = converter.forward;
+  auto attributes =
+      b.getDictionaryAttr({b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr("random_state")),
+                           b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr("random_state"))});
+  unsigned position = forward.getNumArguments();
+  if (failed(forward.insertArgument(position, RankedTensorType::get({2}, b.getI64Type()),
+                                    attributes, forward.getLoc())))
+    return {};
+  return converter.randomState = forward.getArgument(position);
+}
+
+int64_t NodeContext::nextRandomOperator() { return converter.randomOperators++; }
+
+Value NodeContext::splat(Type tensorType, double value) {
+  return mpc::splat(b, loc, tensorType, value);
+}
+
+// Registry. ---------------------------------------------------------------------------------
+
+void OnnxRegistry::add(StringRef op, ArrayRef<int64_t> versions, OnnxHandler handler) {
+  entries[op].push_back({SmallVector<int64_t>(versions), std::move(handler)});
+}
+
+const OnnxRegistry::Entry *OnnxRegistry::find(StringRef op, int64_t sinceVersion) const {
+  auto found = entries.find(op);
+  if (found != entries.end())
+    for (const Entry &entry : found->second)
+      if (llvm::is_contained(entry.versions, sinceVersion))
+        return &entry;
+  return nullptr;
+}
+
+SmallVector<int64_t> OnnxRegistry::versions(StringRef op) const {
+  SmallVector<int64_t> result;
+  auto found = entries.find(op);
+  if (found != entries.end())
+    for (const Entry &entry : found->second)
+      result.append(entry.versions);
+  llvm::sort(result);
+  return result;
+}
+
+const OnnxRegistry &OnnxRegistry::get() {
+  static const OnnxRegistry registry = [] {
+    OnnxRegistry r;
+    registerElementwiseHandlers(r);
+    registerActivationHandlers(r);
+    registerShapeHandlers(r);
+    registerSliceHandlers(r);
+    registerGatherHandlers(r);
+    registerReductionHandlers(r);
+    registerLinearHandlers(r);
+    registerConvHandlers(r);
+    registerPoolHandlers(r);
+    registerNormHandlers(r);
+    registerRandomHandlers(r);
+    registerLossHandlers(r);
+    return r;
+  }();
+  return registry;
+}
+
+} // namespace mpc

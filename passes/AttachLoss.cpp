@@ -1,0 +1,175 @@
+//===- AttachLoss.cpp - the loss on @forward, the evaluation on @predict -------===//
+//
+// Losses have PyTorch's definitions with mean reduction, over the elements that count:
+// those of the samples that are there, and for class labels those that are not
+// `ignore_index`. Besides the mean a loss gives the number of elements it is a mean
+// of, by which micro-batches and evaluation batches are weighted.
+//
+//   @forward(…)             → outputs               @forward(…, labels) → loss, count
+//   @predict(…)             → outputs               @predict(…)         → outputs
+//                                                   @eval_step(…, labels, samples) → loss, count, correct
+//
+//===----------------------------------------------------------------------------===//
+
+#include "FunctionArguments.h"
+#include "Losses.h"
+#include "Passes.h"
+#include "compiler/ops/Build.h"
+
+namespace mpc {
+#define GEN_PASS_DEF_ATTACHLOSS
+#include "Passes.h.inc"
+} // namespace mpc
+
+using namespace mlir;
+using namespace mpc;
+
+namespace {
+struct AttachLoss : mpc::impl::AttachLossBase<AttachLoss> {
+  using AttachLossBase::AttachLossBase;
+  void runOnOperation() override;
+
+private:
+  LogicalResult chooseOutput(func::FuncOp f, unsigned &index);
+  LogicalResult chooseClassAxis(func::FuncOp f, RankedTensorType output, StringRef name, int64_t &axis);
+  LogicalResult attach(func::FuncOp f, bool evaluate);
+};
+
+/// Marks what the builder inserts as part of the loss: precision class F, and a name for messages.
+struct LossListener : NodeAttributeListener {
+  explicit LossListener(MLIRContext *context) {
+    node = StringAttr::get(context, "loss");
+    op = StringAttr::get(context, "Loss");
+  }
+};
+} // namespace
+
+// The output by name, or the first floating-point one.
+LogicalResult AttachLoss::chooseOutput(func::FuncOp f, unsigned &index) {
+  std::string known;
+  for (unsigned i = 0; i < f.getNumResults(); ++i) {
+    if (resultRole(f, i) != "output")
+      continue;
+    auto type = dyn_cast<RankedTensorType>(f.getResultTypes()[i]);
+    bool isFloat = type && isa<FloatType>(type.getElementType());
+    StringRef name = resultName(f, i);
+    if (lossInput.empty() ? isFloat : name == lossInput) {
+      if (!isFloat)
+        return emitError(f.getLoc()) << "--loss-input=" << lossInput << ": the output is not floating-point, no loss can read it";
+      index = i;
+      return success();
+    }
+    if (isFloat)
+      known += (known.empty() ? "" : ", ") + name.str();
+  }
+  if (lossInput.empty())
+    return emitError(f.getLoc()) << "the model has no floating-point output that a loss could read; use --loss=none for inference only";
+  return emitError(f.getLoc()) << "--loss-input=" << lossInput << ": the model has no output of that name; floating-point outputs: " << known;
+}
+
+// 1 as in PyTorch; the last for outputs of rank 3.
+LogicalResult AttachLoss::chooseClassAxis(func::FuncOp f, RankedTensorType output, StringRef name, int64_t &axis) {
+  int64_t rank = output.getRank();
+  if (rank < 2)
+    return emitError(f.getLoc()) << "--loss=" << loss << " needs an output of shape samples × classes, but '" << name << "' is " << output
+                         << "; choose another with --loss-input, or another loss";
+  axis = classAxis != -1000 ? int64_t(classAxis) : rank == 3 ? 2 : 1;
+  if (axis < 0)
+    axis += rank;
+  if (axis < 1 || axis >= rank)
+    return emitError(f.getLoc()) << "--class-axis=" << int64_t(classAxis) << ": output '" << name << "' is " << output << ", so the axis is 1 to " << rank - 1
+                         << " (or negative from the end)";
+  return success();
+}
+
+LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
+  MLIRContext *context = &getContext();
+  unsigned index = 0;
+  if (failed(chooseOutput(f, index)))
+    return failure();
+  Value output = terminatorOf(f)->getOperand(index);
+  auto type = cast<RankedTensorType>(output.getType());
+  std::string name = resultName(f, index).str();
+  bool ofClasses = loss == "cross-entropy" || loss == "nll";
+  int64_t axis = 1;
+  if (ofClasses && failed(chooseClassAxis(f, type, name, axis)))
+    return failure();
+  if (loss == "output" && type.getNumElements() != 1)
+    return emitError(f.getLoc()) << "--loss=output: output '" << name << "' is " << type << ", a loss has one element";
+  if (type.getRank() == 0 && loss != "output")
+    return emitError(f.getLoc()) << "--loss=" << loss << " needs an output with an axis of samples, but '" << name
+                         << "' is one number; use --loss=output if that is the loss itself";
+
+  LossListener listener(context);
+  OpBuilder b(terminatorOf(f));
+  b.setListener(&listener);
+  Location loc = NameLoc::get(StringAttr::get(context, "loss"));
+  Value samples = getOrAddArgument(f, "samples", "samples", RankedTensorType::get({}, b.getI64Type()));
+  auto batch = getOperation()->getAttrOfType<IntegerAttr>("mpc.batch");
+  LossBuilder builder{b, loc, output, samples, batch ? batch.getInt() : type.getRank() ? type.getDimSize(0) : 1};
+
+  LossResult made;
+  Value correct;
+  if (ofClasses) {
+    SmallVector<int64_t> shape(type.getShape());
+    shape.erase(shape.begin() + axis);
+    Value labels = addArgument(f, "labels", "labels", RankedTensorType::get(shape, b.getI64Type()));
+    made = builder.classLoss(labels, axis, ignoreIndex, loss == "nll");
+    if (evaluate)
+      correct = builder.correct(labels, axis, ignoreIndex);
+    if (!evaluate)
+      getOperation()->setAttr("mpc.classes", b.getI64IntegerAttr(type.getDimSize(axis)));
+  } else if (loss == "output") {
+    made = builder.outputLoss();
+  } else {
+    Value target = addArgument(f, "labels", "labels", type);
+    made = builder.elementwiseLoss(loss, target);
+  }
+  if (!builder.hasSampleAxis)
+    getOperation()->setAttr("mpc.tail_refused",
+                            b.getStringAttr("the output '" + name + "' that the loss reads has no axis of the samples"));
+  if (evaluate && !correct)
+    correct = scalarTensor(b, loc, elementType(made.loss), -1);
+
+  // Outputs go; loss and count come first, before the working statistics.
+  SmallVector<std::tuple<Value, std::string, std::string, Value>> rest;
+  for (unsigned i = 0; i < f.getNumResults(); ++i)
+    if (resultRole(f, i) != "output") {
+      auto tied = tiedArgument(f, i);
+      rest.push_back({terminatorOf(f)->getOperand(i), resultRole(f, i).str(), resultName(f, i).str(),
+                      tied ? Value(f.getArgument(*tied)) : Value()});
+    }
+  removeResults(f, [](unsigned) { return true; });
+  addResult(f, made.loss, "loss", "loss");
+  addResult(f, made.count, "count", "count");
+  for (auto &[value, role, resultName, tied] : rest)
+    addResult(f, value, role, resultName, tied);
+  if (evaluate)
+    addResult(f, correct, "correct", "correct");
+  eraseDeadOperations(f);
+  return success();
+}
+
+void AttachLoss::runOnOperation() {
+  ModuleOp module = getOperation();
+  func::FuncOp forward = findFunction(module, "forward"), predict = findFunction(module, "predict");
+  if (!forward || !predict)
+    return;
+  OpBuilder b(&getContext());
+  static const SmallVector<StringRef> known{"cross-entropy", "nll", "mse", "l1", "smooth-l1", "bce", "bce-with-logits", "output", "none"};
+  if (!llvm::is_contained(known, StringRef(loss))) {
+    emitError(forward.getLoc()) << "--loss=" << loss << ": unknown; one of " << llvm::join(known, ", ");
+    return signalPassFailure();
+  }
+  module->setAttr("mpc.loss", b.getStringAttr(loss));
+  module->setAttr("mpc.ignore_index", b.getI64IntegerAttr(ignoreIndex));
+  if (loss == "none") {
+    forward.erase();
+    return;
+  }
+  func::FuncOp evaluation = predict.clone();
+  evaluation.setSymName("eval_step");
+  module.insert(std::next(predict->getIterator()), evaluation);
+  if (failed(attach(forward, /*evaluate=*/false)) || failed(attach(evaluation, /*evaluate=*/true)))
+    return signalPassFailure();
+}

@@ -1,0 +1,162 @@
+//===- FusionNormalForm.cpp - the form of a function that clustering reads --------===//
+//
+// Clustering sees less cases, and finds more, after these rewrites; all of them are exact:
+//
+//   reduce over any dimensions      →  transpose, then reduce over the trailing or leading ones
+//   max(matmul, 0)                  →  matmul {relu} where the library applies it as written
+//   return of an argument, or of    →  return of a copy (an mpc.broadcast that adds nothing), which
+//   one value twice                     fuse makes a kernel of
+//
+//===------------------------------------------------------------------------------===//
+
+#include "mlir/IR/Dominance.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Transforms/CSE.h"
+#include "passes/Clustering.h"
+#include "llvm/ADT/STLExtras.h"
+
+using namespace mlir;
+using namespace mpc;
+
+static RankedTensorType typeOf(Value v) { return cast<RankedTensorType>(v.getType()); }
+
+static Value reshaped(OpBuilder &b, Location loc, Value v, ArrayRef<int64_t> shape) {
+  auto type = RankedTensorType::get(shape, typeOf(v).getElementType());
+  return type == v.getType() ? v : ReshapeOp::create(b, loc, type, v).getResult();
+}
+
+static void eraseDead(func::FuncOp function) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(function.getBody().front())))
+    if (isOpTriviallyDead(&op))
+      op.erase();
+}
+
+/// Dimensions of size 1 disappear; what is reduced comes last if the last dimension is among it, else first.
+static void normalizeReduce(ReduceOp reduce) {
+  OpBuilder b(reduce);
+  Location loc = reduce.getLoc();
+  RankedTensorType input = typeOf(reduce.getInput()), result = typeOf(reduce.getResult());
+  SmallVector<int64_t> shape, reduced, kept;
+  for (int64_t d = 0; d < input.getRank(); ++d) {
+    if (input.getDimSize(d) == 1)
+      continue;
+    (llvm::is_contained(reduce.getAxes(), d) ? reduced : kept).push_back(shape.size());
+    shape.push_back(input.getDimSize(d));
+  }
+  Value v = reshaped(b, loc, reduce.getInput(), shape);
+  if (reduced.empty()) {
+    if (typeOf(v).getElementType() != result.getElementType())
+      v = arith::ExtFOp::create(b, loc, typeOf(v).clone(result.getElementType()), v);
+  } else {
+    SmallVector<int64_t> order;
+    bool trailing = reduced.back() == static_cast<int64_t>(shape.size()) - 1;
+    llvm::append_range(order, trailing ? kept : reduced);
+    llvm::append_range(order, trailing ? reduced : kept);
+    SmallVector<int64_t> columns, axes;
+    for (int64_t d : kept)
+      columns.push_back(shape[d]);
+    for (size_t i = 0; i < reduced.size(); ++i)
+      axes.push_back(trailing ? kept.size() + i : i);
+    if (!llvm::is_sorted(order)) {
+      SmallVector<int64_t> permuted;
+      for (int64_t d : order)
+        permuted.push_back(shape[d]);
+      v = TransposeOp::create(b, loc, RankedTensorType::get(permuted, input.getElementType()), v, order);
+    }
+    if (v == reduce.getInput())
+      return;
+    v = ReduceOp::create(b, loc, RankedTensorType::get(columns, result.getElementType()), reduce.getKind(), v, axes);
+  }
+  reduce.getResult().replaceAllUsesWith(reshaped(b, loc, v, result.getShape()));
+  reduce.erase();
+}
+
+/// The uses of `v` after reshapes and widening; false if one of them is neither max(v, 0) nor v > 0. Both can be read from
+/// the rectified value.
+static bool onlyRectified(Value v, SmallVectorImpl<arith::MaximumFOp> &maxima) {
+  for (OpOperand &use : v.getUses()) {
+    Operation *user = use.getOwner();
+    if (isa<ReshapeOp, arith::ExtFOp>(user)) {
+      if (!onlyRectified(user->getResult(0), maxima))
+        return false;
+      continue;
+    }
+    bool first = use.getOperandNumber() == 0;
+    if (!isa<arith::MaximumFOp, arith::CmpFOp>(user) || !matchPattern(user->getOperand(first ? 1 : 0), m_PosZeroFloat()))
+      return false;
+    if (auto maximum = dyn_cast<arith::MaximumFOp>(user))
+      maxima.push_back(maximum);
+    else if (cast<arith::CmpFOp>(user).getPredicate() != (first ? arith::CmpFPredicate::OGT : arith::CmpFPredicate::OLT))
+      return false;
+  }
+  return true;
+}
+
+/// In f16 the library's relu loses NaN, and with it the sign of an overflow: it stays a kernel there.
+static void fuseRelu(Operation *op) {
+  Type element = typeOf(op->getResult(0)).getElementType();
+  if (!isa<MatmulOp, ConvOp>(op) || !(element.isF32() || element.isBF16()))
+    return;
+  SmallVector<arith::MaximumFOp> maxima;
+  if (!onlyRectified(op->getResult(0), maxima) || maxima.empty())
+    return;
+  if (auto matmul = dyn_cast<MatmulOp>(op))
+    matmul.setRelu(true);
+  else
+    cast<ConvOp>(op).setRelu(true);
+  for (arith::MaximumFOp maximum : maxima) {
+    Value rectified = matchPattern(maximum.getRhs(), m_PosZeroFloat()) ? maximum.getLhs() : maximum.getRhs();
+    maximum.getResult().replaceAllUsesWith(rectified); // erased with all that is dead, at the end
+  }
+}
+
+/// Rounding a widened half gives the half.
+static void foldRounding(arith::TruncFOp truncation) {
+  auto extension = truncation.getIn().getDefiningOp<arith::ExtFOp>();
+  if (extension && extension.getIn().getType() == truncation.getType())
+    truncation.getResult().replaceAllUsesWith(extension.getIn());
+}
+
+/// Each result of the function has a producer of its own, except a tied one that is its own argument unchanged.
+static void copyReturned(func::FuncOp function) {
+  Operation *terminator = function.getBody().front().getTerminator();
+  OpBuilder b(terminator);
+  llvm::SmallDenseSet<Value> seen;
+  for (OpOperand &operand : terminator->getOpOperands()) {
+    Value base = stripReshapes(operand.get());
+    auto tied = function.getResultAttrOfType<IntegerAttr>(operand.getOperandNumber(), MpcDialect::kTiedAttr);
+    if (auto argument = dyn_cast<BlockArgument>(base); argument && tied && tied.getInt() == argument.getArgNumber())
+      continue;
+    if (!isa<BlockArgument>(base) && !isDataConstant(base) && seen.insert(base).second)
+      continue;
+    SmallVector<int64_t> all = llvm::to_vector(llvm::seq<int64_t>(0, typeOf(operand.get()).getRank()));
+    operand.set(BroadcastOp::create(b, terminator->getLoc(), operand.get().getType(), operand.get(), all));
+  }
+}
+
+void mpc::normalizeForFusion(func::FuncOp function) {
+  Block &block = function.getBody().front();
+  // A kernel is named after its nodes by their locations; as attributes the names would keep equal operations apart.
+  for (Operation &op : block)
+    if (!isLibraryOp(&op)) {
+      op.removeDiscardableAttr(MpcDialect::kNodeAttr);
+      op.removeDiscardableAttr(MpcDialect::kOpAttr);
+    }
+  for (Operation &op : llvm::make_early_inc_range(block))
+    if (auto reduce = dyn_cast<ReduceOp>(op))
+      normalizeReduce(reduce);
+  eraseDead(function);
+  IRRewriter rewriter(function.getContext());
+  DominanceInfo dominance(function);
+  eliminateCommonSubExpressions(rewriter, dominance, function);
+  for (Operation &op : llvm::make_early_inc_range(block))
+    if (op.getNumResults() == 1 && isa<RankedTensorType>(op.getResult(0).getType())) {
+      fuseRelu(&op);
+      if (auto truncation = dyn_cast<arith::TruncFOp>(op))
+        foldRounding(truncation);
+    }
+  eraseDead(function);
+  copyReturned(function);
+}

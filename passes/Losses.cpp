@@ -1,0 +1,139 @@
+//===- Losses.cpp - PyTorch's losses in core operations -------------------------===//
+//
+// Formulas are those of torch.nn.functional with reduction="mean", written so that
+// neither the value nor the derivative of a saturated element becomes NaN.
+//
+//===----------------------------------------------------------------------------===//
+
+#include "Losses.h"
+
+using namespace mlir;
+using namespace mpc;
+
+int64_t LossBuilder::factor() {
+  ArrayRef<int64_t> shape = shapeOf(output);
+  if (shape.empty() || batch <= 0 || shape[0] % batch != 0) {
+    hasSampleAxis = false;
+    return 0;
+  }
+  return shape[0] / batch;
+}
+
+Value LossBuilder::masked(Value v) {
+  int64_t rows = factor();
+  if (rows == 0)
+    return v;
+  return MaskSamplesOp::create(b, loc, v.getType(), v, samples, b.getI64IntegerAttr(0), b.getI64IntegerAttr(rows));
+}
+
+LossResult LossBuilder::classLoss(Value labels, int64_t classAxis, int64_t ignoreIndex, bool logProbabilities) {
+  int64_t rows = factor();
+  Value present = samples;
+  if (rows == 0) // every row counts
+    present = scalarTensor(b, loc, b.getI64Type(), shapeOf(output)[0]);
+  auto scalar = RankedTensorType::get({}, computeType(elementType(output)));
+  auto op = CrossEntropyOp::create(b, loc, TypeRange{scalar, scalar}, ValueRange{output, labels, present});
+  op.setClassAxis(classAxis);
+  op.setFactor(std::max<int64_t>(rows, 1));
+  op.setIgnoreIndex(ignoreIndex);
+  op.setLogProbabilities(logProbabilities);
+  return {op.getLoss(), op.getCount()};
+}
+
+Value LossBuilder::correct(Value labels, int64_t classAxis, int64_t ignoreIndex) {
+  // A label l is right where no j has logit_j > logit_l, or logit_j = logit_l with j < l. NaN is never right.
+  Value logits = castTo(b, loc, output, computeType(elementType(output)));
+  RankedTensorType type = tensorType(logits);
+  auto indexType = RankedTensorType::get(type.getShape(), b.getI64Type());
+  SmallVector<int64_t> others;
+  for (int64_t d = 0; d < type.getRank(); ++d)
+    if (d != classAxis)
+      others.push_back(d);
+  Value index = IotaOp::create(b, loc, indexType, b.getI64IntegerAttr(classAxis));
+  Value label = broadcast(b, loc, labels, others, type.getShape());
+  Value isLabel = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, index, label);
+  Value lowest = splat(b, loc, type, -std::numeric_limits<double>::infinity());
+  Value chosen = arith::SelectOp::create(b, loc, isLabel, logits, lowest);
+  chosen = mpc::reduce(b, loc, ReductionKind::max, chosen, {classAxis});
+  chosen = broadcast(b, loc, chosen, others, type.getShape());
+  Value larger = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UGT, logits, chosen);
+  Value equal = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ, logits, chosen);
+  Value earlier = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, index, label);
+  Value better = arith::OrIOp::create(b, loc, larger, arith::AndIOp::create(b, loc, equal, earlier));
+  Value one = splat(b, loc, type, 1), zero = splat(b, loc, type, 0);
+  Value anyBetter = mpc::reduce(b, loc, ReductionKind::max, arith::SelectOp::create(b, loc, better, one, zero), {classAxis});
+
+  auto rowType = RankedTensorType::get(shapeOf(labels), type.getElementType());
+  Value rowOne = splat(b, loc, rowType, 1), rowZero = splat(b, loc, rowType, 0);
+  Value right = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ, anyBetter, rowZero);
+  Value counts = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, labels, splat(b, loc, labels.getType(), ignoreIndex));
+  Value rows = arith::SelectOp::create(b, loc, arith::AndIOp::create(b, loc, right, counts), rowOne, rowZero);
+  rows = masked(rows);
+  return mpc::reduce(b, loc, ReductionKind::sum, rows, llvm::to_vector(llvm::seq<int64_t>(0, rowType.getRank())));
+}
+
+// max(log p, -100), with PyTorch's value at p = 0 and a derivative that is 0 there instead of 0 · ∞.
+static Value clampedLog(OpBuilder &b, Location loc, Value p) {
+  Type type = p.getType();
+  Value floor = splat(b, loc, type, -100);
+  Value isZero = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLE, p, splat(b, loc, type, 0));
+  Value safe = arith::SelectOp::create(b, loc, isZero, splat(b, loc, type, 1), p);
+  Value log = arith::MaximumFOp::create(b, loc, math::LogOp::create(b, loc, safe), floor);
+  return arith::SelectOp::create(b, loc, isZero, floor, log);
+}
+
+static Value elementLoss(OpBuilder &b, Location loc, StringRef name, Value x, Value t) {
+  Type type = x.getType();
+  Value one = splat(b, loc, type, 1);
+  if (name == "bce") {
+    // -(t · log x + (1 - t) · log(1 - x))
+    Value positive = mul(b, loc, t, clampedLog(b, loc, x));
+    Value negative = mul(b, loc, sub(b, loc, one, t), clampedLog(b, loc, sub(b, loc, one, x)));
+    return arith::NegFOp::create(b, loc, add(b, loc, positive, negative));
+  }
+  if (name == "bce-with-logits") {
+    // (1 - t) · x + log(1 + exp(-x))
+    Value softplus = SoftplusOp::create(b, loc, type, arith::NegFOp::create(b, loc, x));
+    return add(b, loc, mul(b, loc, sub(b, loc, one, t), x), softplus);
+  }
+  Value difference = sub(b, loc, x, t);
+  Value square = mul(b, loc, difference, difference);
+  if (name == "mse")
+    return square;
+  // |d| by a select, whose derivative at 0 is 0 like torch's: d > 0 ? d : d < 0 ? -d : 0 · d (NaN stays NaN).
+  Value zero = splat(b, loc, type, 0);
+  Value isPositive = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, difference, zero);
+  Value isNegative = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, difference, zero);
+  Value otherwise = arith::SelectOp::create(b, loc, isNegative, arith::NegFOp::create(b, loc, difference), mul(b, loc, difference, zero));
+  Value absolute = arith::SelectOp::create(b, loc, isPositive, difference, otherwise);
+  if (name == "l1")
+    return absolute;
+  // smooth-l1: |d| < 1 ? d² / 2 : |d| - 1/2
+  Value half = splat(b, loc, type, 0.5);
+  Value near = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, absolute, one);
+  return arith::SelectOp::create(b, loc, near, mul(b, loc, square, half), sub(b, loc, absolute, half));
+}
+
+LossResult LossBuilder::elementwiseLoss(StringRef name, Value target) {
+  Type real = computeType(elementType(output));
+  Value x = castTo(b, loc, output, real), t = castTo(b, loc, target, real);
+  Value elements = masked(elementLoss(b, loc, name, x, t));
+  ArrayRef<int64_t> shape = shapeOf(elements);
+  Value sum = mpc::reduce(b, loc, ReductionKind::sum, elements, llvm::to_vector(llvm::seq<int64_t>(0, shape.size())));
+  // loss = Σ / max(count, 1): an empty batch gives 0
+  int64_t all = tensorType(elements).getNumElements();
+  Value count;
+  if (hasSampleAxis) {
+    Value perSample = scalarTensor(b, loc, b.getI64Type(), all / batch);
+    count = castTo(b, loc, mul(b, loc, samples, perSample), real);
+  } else {
+    count = scalarTensor(b, loc, real, all);
+  }
+  Value divisor = arith::MaximumFOp::create(b, loc, count, scalarTensor(b, loc, real, 1));
+  return {div(b, loc, sum, divisor), count};
+}
+
+LossResult LossBuilder::outputLoss() {
+  Type real = computeType(elementType(output));
+  return {castTo(b, loc, reshape(b, loc, output, {}), real), castTo(b, loc, samples, real)};
+}

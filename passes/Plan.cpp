@@ -1,0 +1,478 @@
+//===- Plan.cpp - a region and an offset for every value -----------------------------===//
+//
+// Tensors become buffers at fixed offsets, so that a step allocates nothing and the program is
+// a list of commands on addresses known at compile time. Arguments and results of entry
+// functions get their place by role and name: what @gradients returns, @apply reads. A result
+// that is tied to an argument is written over it, which is right once every other reader of
+// the argument has run; operations are reordered to that end, and where it cannot be, a copy
+// at the end of the function does it. All else shares the arena by lifetime.
+//
+//===--------------------------------------------------------------------------------===//
+
+#include "passes/Plan.h"
+#include "compiler/codegen/Kernel.h"
+#include "mlir/IR/SymbolTable.h"
+#include "passes/Clustering.h"
+#include "passes/Passes.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringSwitch.h"
+#include "llvm/Support/FormatVariadic.h"
+#include <map>
+#include <queue>
+
+namespace mpc {
+#define GEN_PASS_DEF_PLAN
+#include "Passes.h.inc"
+} // namespace mpc
+
+using namespace mlir;
+using namespace mpc;
+
+constexpr int64_t kAlignment = 64;
+static int64_t aligned(int64_t bytes) { return llvm::alignTo(std::max<int64_t>(bytes, 1), kAlignment); }
+
+static std::optional<mpc::RegionKind> regionOfRole(StringRef role) {
+  return llvm::StringSwitch<std::optional<mpc::RegionKind>>(role)
+      .Cases({"parameter", "statistic", "working_statistic", "optimizer_state", "half_copy", "loss_scale", "growth_tracker",
+              "applied_steps", "accumulated_count"},
+             mpc::RegionKind::states)
+      .Cases({"input", "labels", "samples", "random_state", "hyper", "schedule", "weight_decay"}, mpc::RegionKind::inputs)
+      .Case("gradient", mpc::RegionKind::gradients)
+      .Case("accumulator", mpc::RegionKind::accumulators)
+      .Case("constant", mpc::RegionKind::constants)
+      .Cases({"output", "loss", "count", "correct", "ok", "grad_norm", "gradient_square_sums"}, mpc::RegionKind::outputs)
+      .Default(std::nullopt);
+}
+
+namespace {
+
+/// The regions that outlive a call: one place per role and name.
+class Regions {
+public:
+  explicit Regions(MLIRContext *context) : context(context) {}
+  BufferAttr place(mpc::RegionKind region, const std::string &key, int64_t bytes);
+  BufferAttr placeConstant(Attribute value, int64_t bytes);
+  void growArena(int64_t bytes) { sizes[mpc::RegionKind::arena] = std::max(sizes[mpc::RegionKind::arena], bytes); }
+  DictionaryAttr bytes() const;
+
+private:
+  MLIRContext *context;
+  std::map<mpc::RegionKind, int64_t> sizes;
+  std::map<std::pair<mpc::RegionKind, std::string>, std::pair<int64_t, int64_t>> places; // → offset, bytes
+  DenseMap<Attribute, BufferAttr> constants;
+};
+
+/// A value of the arena: its bytes from the operation that writes it to the last one that reads it.
+struct Lifetime {
+  int64_t bytes;
+  int first, last;
+  int64_t offset = 0;
+};
+
+class EntryPlan {
+public:
+  EntryPlan(func::FuncOp function, Regions &regions, SymbolTable &symbols)
+      : function(function), block(function.getBody().front()), regions(regions), symbols(symbols), b(function.getContext()) {}
+  LogicalResult run();
+
+private:
+  func::FuncOp function;
+  Block &block;
+  Regions &regions;
+  SymbolTable &symbols;
+  OpBuilder b;
+  DenseMap<Value, BufferAttr> buffers; ///< of values that are no reshapes
+  DenseMap<Operation *, SmallVector<Operation *>> before; ///< readers that have to run before an operation overwrites
+
+  FailureOr<BufferAttr> placeNamed(DictionaryAttr attributes, Type type, Twine what);
+  LogicalResult placeArguments();
+  LogicalResult placeResults();
+  bool canOverwrite(OpResult result, BlockArgument argument);
+  bool runsBefore(Operation *first, Operation *second);
+  Value copyOf(Value v);
+  void reorder();
+  void placeArena();
+  void annotate();
+};
+
+struct Plan : mpc::impl::PlanBase<Plan> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    SymbolTable symbols(module);
+    Regions regions(&getContext());
+    SmallVector<func::FuncOp> entries;
+    for (auto function : module.getOps<func::FuncOp>())
+      if (!function.isExternal() && !function->hasAttr(MpcDialect::kKernelAttr))
+        entries.push_back(function);
+    for (func::FuncOp function : entries)
+      if (failed(EntryPlan(function, regions, symbols).run()))
+        return signalPassFailure();
+    module->setAttr("mpc.region_bytes", regions.bytes());
+  }
+};
+
+} // namespace
+
+//===--------------------------------------------------------------------------------===//
+// Regions
+//===--------------------------------------------------------------------------------===//
+
+BufferAttr Regions::place(mpc::RegionKind region, const std::string &key, int64_t bytes) {
+  auto [it, isNew] = places.try_emplace({region, key}, std::pair(sizes[region], bytes));
+  if (isNew)
+    sizes[region] += aligned(bytes);
+  else if (it->second.second != bytes)
+    return {};
+  return BufferAttr::get(context, region, it->second.first);
+}
+
+BufferAttr Regions::placeConstant(Attribute value, int64_t bytes) {
+  BufferAttr &buffer = constants[value];
+  if (!buffer) {
+    buffer = BufferAttr::get(context, mpc::RegionKind::constants, sizes[mpc::RegionKind::constants]);
+    sizes[mpc::RegionKind::constants] += aligned(bytes);
+  }
+  return buffer;
+}
+
+DictionaryAttr Regions::bytes() const {
+  Builder b(context);
+  SmallVector<NamedAttribute> entries;
+  for (mpc::RegionKind region : {mpc::RegionKind::states, mpc::RegionKind::inputs, mpc::RegionKind::arena, mpc::RegionKind::gradients,
+                            mpc::RegionKind::accumulators, mpc::RegionKind::constants, mpc::RegionKind::outputs}) {
+    auto it = sizes.find(region);
+    entries.push_back(b.getNamedAttr(stringifyRegionKind(region), b.getI64IntegerAttr(it == sizes.end() ? 0 : it->second)));
+  }
+  return b.getDictionaryAttr(entries);
+}
+
+//===--------------------------------------------------------------------------------===//
+// Arguments and results
+//===--------------------------------------------------------------------------------===//
+
+FailureOr<BufferAttr> EntryPlan::placeNamed(DictionaryAttr attributes, Type type, Twine what) {
+  auto role = attributes ? attributes.getAs<StringAttr>(MpcDialect::kRoleAttr) : StringAttr();
+  auto name = attributes ? attributes.getAs<StringAttr>(MpcDialect::kNameAttr) : StringAttr();
+  std::optional<mpc::RegionKind> region = role ? regionOfRole(role.getValue()) : std::nullopt;
+  if (!region) {
+    function.emitOpError() << what << " has no role that the memory plan knows (mpc.role)";
+    return failure();
+  }
+  std::string key = role.getValue().str() + "/" + (name ? name.getValue().str() : "");
+  BufferAttr buffer = regions.place(*region, key, tensorBytes(type));
+  if (!buffer) {
+    function.emitOpError() << what << " (" << key << ") has another size here than in another function";
+    return failure();
+  }
+  return buffer;
+}
+
+LogicalResult EntryPlan::placeArguments() {
+  for (BlockArgument argument : block.getArguments()) {
+    unsigned i = argument.getArgNumber();
+    auto buffer = placeNamed(function.getArgAttrDict(i), argument.getType(), "argument " + Twine(i));
+    if (failed(buffer))
+      return failure();
+    buffers[argument] = *buffer;
+    function.setArgAttr(i, MpcDialect::kBufferAttr, *buffer);
+  }
+  return success();
+}
+
+/// `first` already has to run before `second`: by a value, or because `second` overwrites what `first` reads.
+bool EntryPlan::runsBefore(Operation *first, Operation *second) {
+  SmallVector<Operation *> stack = {second};
+  llvm::SmallPtrSet<Operation *, 32> seen;
+  while (!stack.empty()) {
+    Operation *op = stack.pop_back_val();
+    if (op == first)
+      return true;
+    if (!seen.insert(op).second)
+      continue;
+    for (Value operand : op->getOperands())
+      if (Operation *producer = operand.getDefiningOp())
+        stack.push_back(producer);
+    auto it = before.find(op);
+    if (it != before.end())
+      stack.append(it->second.begin(), it->second.end());
+  }
+  return false;
+}
+
+/// Operations that read the memory of `v`, through views too.
+static void readersOf(Value v, llvm::SmallSetVector<Operation *, 8> &readers) {
+  for (Operation *user : v.getUsers())
+    if (isa<ReshapeOp>(user))
+      readersOf(user->getResult(0), readers);
+    else
+      readers.insert(user);
+}
+
+/// May the operation that makes `result` write it over `argument`? Then it runs after all readers of the argument.
+bool EntryPlan::canOverwrite(OpResult result, BlockArgument argument) {
+  Operation *producer = result.getOwner();
+  llvm::SmallSetVector<Operation *, 8> readers;
+  readersOf(argument, readers);
+  for (Operation *reader : readers) {
+    if (isa<func::ReturnOp>(reader))
+      return false;
+    if (reader == producer) {
+      auto launch = dyn_cast<LaunchOp>(reader);
+      if (!launch)
+        return false;
+      ArrayRef<int64_t> aliases =
+          getKernelAttr(symbols.lookup<func::FuncOp>(launch.getKernel())).getAliases().asArrayRef();
+      int64_t aliased = aliases[result.getResultNumber()];
+      for (auto [i, input] : llvm::enumerate(launch.getInputs()))
+        if (stripReshapes(input) == argument && static_cast<int64_t>(i) != aliased)
+          return false;
+    } else if (runsBefore(producer, reader)) {
+      return false;
+    }
+  }
+  for (Operation *reader : readers)
+    if (reader != producer)
+      before[producer].push_back(reader);
+  return true;
+}
+
+/// A launch of a kernel that copies `v`, in front of the return.
+Value EntryPlan::copyOf(Value v) {
+  Operation *terminator = block.getTerminator();
+  Location loc = terminator->getLoc();
+  Type type = v.getType();
+  auto kernel = func::FuncOp::create(loc, "copy", b.getFunctionType(type, type));
+  kernel.setPrivate();
+  kernel->setAttr(MpcDialect::kKernelAttr,
+                  KernelAttr::get(b.getContext(), KernelKind::map,
+                                  b.getDenseI64ArrayAttr(cast<RankedTensorType>(type).getShape()), 0,
+                                  b.getDenseI64ArrayAttr({-1})));
+  Block *body = kernel.addEntryBlock();
+  b.setInsertionPointToEnd(body);
+  func::ReturnOp::create(b, loc, body->getArguments());
+  symbols.insert(kernel);
+  b.setInsertionPoint(terminator);
+  return LaunchOp::create(b, loc, type, FlatSymbolRefAttr::get(kernel.getSymNameAttr()), v).getResult(0);
+}
+
+LogicalResult EntryPlan::placeResults() {
+  for (OpOperand &operand : block.getTerminator()->getOpOperands()) {
+    unsigned i = operand.getOperandNumber();
+    BufferAttr target;
+    BlockArgument replaced;
+    if (auto tied = function.getResultAttrOfType<IntegerAttr>(i, MpcDialect::kTiedAttr)) {
+      replaced = block.getArgument(tied.getInt());
+      target = buffers[replaced];
+    } else {
+      auto buffer = placeNamed(function.getResultAttrDict(i), operand.get().getType(), "result " + Twine(i));
+      if (failed(buffer))
+        return failure();
+      target = *buffer;
+      for (BlockArgument argument : block.getArguments())
+        if (buffers[argument] == target)
+          replaced = argument;
+    }
+    Value base = stripReshapes(operand.get());
+    if (replaced && base == replaced)
+      continue;
+    auto result = dyn_cast<OpResult>(base);
+    bool direct = result && !isDataConstant(base) && !buffers.count(base) && (!replaced || canOverwrite(result, replaced));
+    if (!direct) {
+      operand.set(copyOf(operand.get()));
+      base = operand.get();
+      if (replaced)
+        canOverwrite(cast<OpResult>(base), replaced);
+    }
+    buffers[base] = target;
+  }
+  return success();
+}
+
+/// Keeps the order, but for operations that wait until what they overwrite has been read.
+void EntryPlan::reorder() {
+  SmallVector<Operation *> ops;
+  DenseMap<Operation *, int> position;
+  for (Operation &op : block.without_terminator()) {
+    position[&op] = ops.size();
+    ops.push_back(&op);
+  }
+  SmallVector<llvm::SmallSetVector<int, 4>> next(ops.size());
+  SmallVector<int> waiting(ops.size(), 0);
+  for (auto [i, op] : llvm::enumerate(ops)) {
+    auto waitFor = [&](Operation *other) {
+      if (next[position[other]].insert(i))
+        ++waiting[i];
+    };
+    for (Value operand : op->getOperands())
+      if (Operation *producer = operand.getDefiningOp())
+        waitFor(producer);
+    for (Operation *reader : before.lookup(op))
+      waitFor(reader);
+  }
+  std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+  for (size_t i = 0; i < ops.size(); ++i)
+    if (waiting[i] == 0)
+      ready.push(i);
+  while (!ready.empty()) {
+    int i = ready.top();
+    ready.pop();
+    ops[i]->moveBefore(block.getTerminator());
+    for (int user : next[i])
+      if (--waiting[user] == 0)
+        ready.push(user);
+  }
+}
+
+//===--------------------------------------------------------------------------------===//
+// Arena
+//===--------------------------------------------------------------------------------===//
+
+/// Offsets by "greedy by size": the largest first, each at the lowest offset that is free while it lives.
+/// Source: Pisarchyk, Lee: "Efficient memory management for deep neural net inference", 2020.
+static int64_t layOut(MutableArrayRef<Lifetime> lifetimes) {
+  SmallVector<Lifetime *> bySize, placed; // `placed` by offset
+  for (Lifetime &lifetime : lifetimes)
+    bySize.push_back(&lifetime);
+  llvm::stable_sort(bySize, [](Lifetime *x, Lifetime *y) { return x->bytes > y->bytes; });
+  int64_t total = 0;
+  for (Lifetime *lifetime : bySize) {
+    int64_t offset = 0;
+    for (Lifetime *other : placed) {
+      if (other->last < lifetime->first || lifetime->last < other->first)
+        continue;
+      if (offset + lifetime->bytes <= other->offset)
+        break;
+      offset = std::max(offset, other->offset + other->bytes);
+    }
+    lifetime->offset = offset;
+    placed.insert(llvm::upper_bound(placed, lifetime, [](Lifetime *x, Lifetime *y) { return x->offset < y->offset; }),
+                  lifetime);
+    total = std::max(total, offset + lifetime->bytes);
+  }
+  return total;
+}
+
+void EntryPlan::placeArena() {
+  DenseMap<Operation *, int> position;
+  for (auto [i, op] : llvm::enumerate(block))
+    position[&op] = i;
+  SmallVector<Lifetime> lifetimes;
+  SmallVector<Value> values;
+  SmallVector<Operation *> scratchOwners;
+  for (Operation &op : block.without_terminator()) {
+    if (isa<ReshapeOp, arith::ConstantOp>(op))
+      continue;
+    for (Value result : op.getResults()) {
+      if (buffers.count(result))
+        continue;
+      llvm::SmallSetVector<Operation *, 8> readers;
+      readersOf(result, readers);
+      int last = position[&op];
+      for (Operation *reader : readers)
+        last = std::max(last, position[reader]);
+      lifetimes.push_back({aligned(tensorBytes(result.getType())), position[&op], last});
+      values.push_back(result);
+    }
+  }
+  for (auto launch : block.getOps<LaunchOp>())
+    if (int64_t bytes = scratchBytes(symbols.lookup<func::FuncOp>(launch.getKernel()))) {
+      lifetimes.push_back({aligned(bytes), position[launch], position[launch]});
+      scratchOwners.push_back(launch);
+    }
+  regions.growArena(layOut(lifetimes));
+  for (auto [i, value] : llvm::enumerate(values))
+    buffers[value] = BufferAttr::get(b.getContext(), mpc::RegionKind::arena, lifetimes[i].offset);
+  for (auto [i, owner] : llvm::enumerate(scratchOwners))
+    owner->setAttr("mpc.scratch",
+                   BufferAttr::get(b.getContext(), mpc::RegionKind::arena, lifetimes[values.size() + i].offset));
+}
+
+void EntryPlan::annotate() {
+  for (Operation &op : block.without_terminator()) {
+    SmallVector<Attribute> own;
+    for (Value result : op.getResults())
+      own.push_back(buffers[stripReshapes(result)]);
+    op.setAttr(MpcDialect::kBuffersAttr, b.getArrayAttr(own));
+  }
+}
+
+LogicalResult EntryPlan::run() {
+  for (Operation &op : block)
+    if (!isa<LaunchOp, ReshapeOp, arith::ConstantOp, func::ReturnOp>(op) && !isLibraryOp(&op))
+      return op.emitOpError("cannot be planned: only kernels, library operations and views are left after fuse");
+  for (auto constant : block.getOps<arith::ConstantOp>())
+    buffers[constant] = regions.placeConstant(constant.getValue(), tensorBytes(constant.getType()));
+  if (failed(placeArguments()) || failed(placeResults()))
+    return failure();
+  reorder();
+  placeArena();
+  annotate();
+  return success();
+}
+
+//===--------------------------------------------------------------------------------===//
+// Report
+//===--------------------------------------------------------------------------------===//
+
+/// The values in the arena of `function` at the moment when they are most.
+static std::string arenaReport(func::FuncOp function) {
+  struct Live {
+    int64_t bytes;
+    int first, last;
+    std::string name;
+  };
+  SmallVector<Live> lives;
+  DenseMap<Operation *, int> position;
+  for (auto [i, op] : llvm::enumerate(function.getBody().front()))
+    position[&op] = i;
+  for (Operation &op : function.getBody().front()) {
+    auto own = op.getAttrOfType<ArrayAttr>(MpcDialect::kBuffersAttr);
+    if (!own || isa<ReshapeOp>(op))
+      continue;
+    auto node = op.getAttrOfType<StringAttr>(MpcDialect::kNodeAttr);
+    auto launch = dyn_cast<LaunchOp>(op);
+    std::string name = (launch ? launch.getKernel() : op.getName().getStringRef()).str();
+    if (node)
+      name += " (" + node.getValue().str() + ")";
+    for (auto [result, buffer] : llvm::zip(op.getResults(), own)) {
+      if (cast<BufferAttr>(buffer).getRegion() != mpc::RegionKind::arena)
+        continue;
+      llvm::SmallSetVector<Operation *, 8> readers;
+      readersOf(result, readers);
+      int last = position[&op];
+      for (Operation *reader : readers)
+        last = std::max(last, position[reader]);
+      lives.push_back({tensorBytes(result.getType()), position[&op], last, name});
+    }
+  }
+  int64_t most = 0;
+  int moment = 0;
+  for (const Live &at : lives) {
+    int64_t sum = 0;
+    for (const Live &live : lives)
+      if (live.first <= at.first && at.first <= live.last)
+        sum += live.bytes;
+    if (sum > most) {
+      most = sum;
+      moment = at.first;
+    }
+  }
+  llvm::erase_if(lives, [&](const Live &live) { return live.first > moment || live.last < moment; });
+  llvm::stable_sort(lives, [](const Live &x, const Live &y) { return x.bytes > y.bytes; });
+  std::string text = llvm::formatv("@{0}: {1} bytes of values alive at once\n", function.getSymName(), most);
+  for (const Live &live : ArrayRef<Live>(lives).take_front(8))
+    text += llvm::formatv("  {0,14}  {1}\n", live.bytes, live.name);
+  return text;
+}
+
+std::string mpc::planReport(ModuleOp module) {
+  std::string text = "memory, in bytes\n";
+  if (auto regions = module->getAttrOfType<DictionaryAttr>("mpc.region_bytes"))
+    for (NamedAttribute region : regions)
+      text += llvm::formatv("  {0,14}  {1}\n", cast<IntegerAttr>(region.getValue()).getInt(), region.getName().getValue());
+  for (auto function : module.getOps<func::FuncOp>())
+    if (!function.isExternal() && !function->hasAttr(MpcDialect::kKernelAttr))
+      text += arenaReport(function);
+  return text;
+}

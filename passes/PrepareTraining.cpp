@@ -1,0 +1,163 @@
+//===- PrepareTraining.cpp - a training-mode and an inference-mode function ----===//
+//
+// Exporters write a model in inference mode more often than not: normalization by the
+// running statistics, dropout gone or off. Training needs both forms, so the graph is
+// cloned: @forward normalizes by the statistics of the batch and drops, @predict does
+// neither. The running statistics are updated in a working copy, which @apply commits
+// or drops together with the step:
+//
+//   working' = momentum · working + (1 - momentum) · batch        (ONNX: biased variance)
+//
+//===----------------------------------------------------------------------------===//
+
+#include "FunctionArguments.h"
+#include "Passes.h"
+#include "compiler/ops/Build.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/Support/Regex.h"
+
+namespace mpc {
+#define GEN_PASS_DEF_PREPARETRAINING
+#include "Passes.h.inc"
+} // namespace mpc
+
+using namespace mlir;
+using namespace mpc;
+
+namespace {
+struct PrepareTraining : mpc::impl::PrepareTrainingBase<PrepareTraining> {
+  using PrepareTrainingBase::PrepareTrainingBase;
+  void runOnOperation() override;
+
+private:
+  std::shared_ptr<llvm::Regex> frozen; // shared: a pass is copied
+  std::string nameOfArgument(Value v);
+  bool matchesFreeze(Value v);
+  void freezeParameters(func::FuncOp forward);
+  void disarm(func::FuncOp predict);
+  void rearm(func::FuncOp forward, Value samples);
+};
+} // namespace
+
+std::string PrepareTraining::nameOfArgument(Value v) {
+  auto argument = dyn_cast<BlockArgument>(v);
+  auto f = argument ? dyn_cast<func::FuncOp>(argument.getOwner()->getParentOp()) : func::FuncOp();
+  return f ? argumentName(f, argument.getArgNumber()).str() : "";
+}
+
+bool PrepareTraining::matchesFreeze(Value v) {
+  std::string name = nameOfArgument(v);
+  return frozen && !name.empty() && frozen->match(name);
+}
+
+void PrepareTraining::freezeParameters(func::FuncOp forward) {
+  int64_t count = 0;
+  for (BlockArgument parameter : argumentsOf(forward, "parameter"))
+    if (matchesFreeze(parameter)) {
+      setArgumentRole(forward, parameter.getArgNumber(), "constant");
+      forward.setArgAttr(parameter.getArgNumber(), "mpc.frozen", UnitAttr::get(&getContext()));
+      ++count;
+    }
+  if (frozen)
+    addNote(getOperation(), "--freeze=" + freeze + ": " + Twine(count) + (count == 1 ? " parameter is" : " parameters are") + " not trained");
+}
+
+// Inference mode: dropout is the identity.
+void PrepareTraining::disarm(func::FuncOp predict) {
+  predict.walk([](DropoutOp dropout) {
+    dropout.getResult().replaceAllUsesWith(dropout.getInput());
+    dropout.erase();
+  });
+  eraseDeadOperations(predict);
+  removeUnusedArguments(predict);
+}
+
+// Training mode: statistics of the batch, and new running statistics as tied results.
+void PrepareTraining::rearm(func::FuncOp forward, Value samples) {
+  NodeAttributeListener listener;
+  OpBuilder b(&getContext(), &listener);
+  llvm::MapVector<Value, Value> updated; // statistic argument → its value after all nodes that share it
+  SmallVector<BatchNormInferenceOp> norms;
+  forward.walk([&](BatchNormInferenceOp norm) { norms.push_back(norm); });
+  int64_t rearmed = 0, kept = 0, fromInference = 0;
+  for (BatchNormInferenceOp norm : norms) {
+    Value mean = norm.getMean(), variance = norm.getVariance();
+    auto isStatistic = [&](Value v) {
+      auto argument = dyn_cast<BlockArgument>(v);
+      return argument && argumentRole(forward, argument.getArgNumber()) == "statistic";
+    };
+    bool isFrozen = matchesFreeze(norm.getScale()) || matchesFreeze(norm.getBias()) || matchesFreeze(mean) || matchesFreeze(variance);
+    if (isFrozen || !isStatistic(mean) || !isStatistic(variance)) {
+      ++kept;
+      continue;
+    }
+    ++rearmed;
+    fromInference += !norm.getTraining();
+    b.setInsertionPoint(norm);
+    listener.setOrigin(norm);
+    Location loc = norm.getLoc();
+    auto trained = BatchNormOp::create(b, loc, TypeRange{norm.getType(), mean.getType(), variance.getType()},
+                                       ValueRange{norm.getInput(), norm.getScale(), norm.getBias(), samples});
+    trained.setEpsilonAttr(norm.getEpsilonAttr());
+    trained.setChannelsLast(norm.getChannelsLast());
+    norm.getResult().replaceAllUsesWith(trained.getResult());
+    // working' = momentum · working + (1 - momentum) · batch
+    double momentum = norm.getMomentum().convertToDouble();
+    auto update = [&](Value statistic, Value batch) {
+      Value &working = updated.insert({statistic, statistic}).first->second;
+      Value old = mul(b, loc, working, splat(b, loc, working.getType(), momentum));
+      working = add(b, loc, old, mul(b, loc, batch, splat(b, loc, batch.getType(), 1 - momentum)));
+    };
+    update(mean, trained.getMean());
+    update(variance, trained.getVariance());
+    norm.erase();
+  }
+
+  // The argument becomes the working copy; a frozen node that shares it keeps an argument of the old role.
+  for (auto [statistic, working] : updated) {
+    unsigned i = cast<BlockArgument>(statistic).getArgNumber();
+    StringRef name = argumentName(forward, i);
+    bool shared = llvm::any_of(statistic.getUsers(), [](Operation *user) { return isa<BatchNormInferenceOp>(user); });
+    if (shared) {
+      Value other = addArgument(forward, "statistic", name, statistic.getType(), forward.getArgAttr(i, MpcDialect::kWeightsAttr));
+      statistic.replaceUsesWithIf(other, [](OpOperand &use) { return isa<BatchNormInferenceOp>(use.getOwner()); });
+    }
+    setArgumentRole(forward, i, "working_statistic");
+    addResult(forward, working, "working_statistic", name, statistic);
+  }
+
+  int64_t dropouts = 0;
+  forward.walk([&](DropoutOp) { ++dropouts; });
+  SmallVector<std::string> facts;
+  if (rearmed)
+    facts.push_back(std::to_string(rearmed) + " BatchNormalization by the batch's statistics" +
+                    (fromInference ? " (" + std::to_string(fromInference) + " exported in inference mode)" : ""));
+  if (kept)
+    facts.push_back(std::to_string(kept) + " BatchNormalization frozen, by its running statistics");
+  if (dropouts)
+    facts.push_back(std::to_string(dropouts) + " Dropout active");
+  if (!facts.empty())
+    addNote(getOperation(), "training mode: " + llvm::join(facts, ", "));
+}
+
+void PrepareTraining::runOnOperation() {
+  ModuleOp module = getOperation();
+  func::FuncOp forward = findFunction(module, "forward");
+  if (!forward)
+    return;
+  if (!freeze.empty()) {
+    frozen = std::make_shared<llvm::Regex>(freeze);
+    std::string why;
+    if (!frozen->isValid(why)) {
+      emitError(forward.getLoc()) << "--freeze=" << freeze << ": not a POSIX extended regular expression: " << why;
+      return signalPassFailure();
+    }
+  }
+  freezeParameters(forward);
+  func::FuncOp predict = forward.clone();
+  predict.setSymName("predict");
+  module.insert(std::next(forward->getIterator()), predict);
+  disarm(predict);
+  Value samples = getOrAddArgument(forward, "samples", "samples", RankedTensorType::get({}, IntegerType::get(&getContext(), 64)));
+  rearm(forward, samples);
+}

@@ -1,0 +1,380 @@
+//===- Program.cpp - read the compiled program's table ---------------------------===//
+//
+// The text comes from our own compiler, but the object file may be of another version,
+// damaged, or linked by hand. Everything is checked here once, so that what walks the
+// program afterwards can index without looking: every index inside its table, every offset
+// inside its region, every shape of a library command consistent.
+//
+//===----------------------------------------------------------------------------===//
+
+#include "runtime/core/Program.h"
+#include "runtime/core/Error.h"
+#include "runtime/core/ProgramCheck.h"
+#include <nlohmann/json.hpp>
+
+using namespace mpc;
+using nlohmann::json;
+
+namespace {
+
+struct TypeName {
+  const char *name;
+  size_t size;
+};
+// In the order of ElementType.
+constexpr TypeName kTypes[] = {{"f64", 8}, {"f32", 4}, {"bf16", 2}, {"f16", 2}, {"i64", 8},
+                               {"i32", 4}, {"i16", 2}, {"i8", 1},   {"u8", 1},  {"i1", 1}};
+// In the order of Region.
+constexpr const char *kRegions[kRegionCount] = {"states",       "inputs",    "arena",  "gradients",
+                                                "accumulators", "constants", "outputs"};
+// In the order of Role.
+constexpr const char *kRoles[] = {
+    "input", "labels", "samples", "random_state", "hyper", "schedule", "weight_decay",
+    "parameter", "statistic", "working_statistic", "optimizer_state", "half_copy",
+    "loss_scale", "growth_tracker", "applied_steps", "gradient_weight", "accumulated_count",
+    "constant", "gradient", "accumulator",
+    "output", "loss", "count", "correct", "ok", "grad_norm", "gradient_square_sums"};
+// In the order of CommandKind.
+constexpr const char *kKinds[] = {"kernel", "matmul", "conv", "conv_backward_data",
+                                  "conv_backward_weights"};
+
+template <size_t N> int indexOf(const char *const (&names)[N], const std::string &name) {
+  for (size_t i = 0; i < N; ++i)
+    if (name == names[i])
+      return static_cast<int>(i);
+  return -1;
+}
+
+/// A JSON value and the way to it, for messages.
+class Value {
+public:
+  Value(const json &value, std::string path) : value(value), path(std::move(path)) {}
+
+  [[noreturn]] void fail(const std::string &why) const {
+    throw Error("compiled program, " + path + ": " + why + " (compile the model again)");
+  }
+
+  bool has(const char *key) const {
+    if (!value.is_object())
+      fail("an object expected");
+    auto it = value.find(key);
+    return it != value.end() && !it->is_null();
+  }
+  Value operator[](const char *key) const {
+    if (!has(key))
+      fail(std::string("'") + key + "' is missing");
+    return Value(*value.find(key), path + "." + key);
+  }
+
+  std::string string() const {
+    if (!value.is_string())
+      fail("a string expected");
+    return value.get<std::string>();
+  }
+  bool boolean() const {
+    if (!value.is_boolean())
+      fail("true or false expected");
+    return value.get<bool>();
+  }
+  int64_t integer(int64_t low = INT64_MIN, int64_t high = INT64_MAX) const {
+    if (!value.is_number_integer())
+      fail("an integer expected");
+    bool big = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t(INT64_MAX);
+    int64_t number = big ? 0 : value.get<int64_t>();
+    if (big || number < low || number > high)
+      fail(value.dump() + " is out of range");
+    return number;
+  }
+  std::vector<Value> list() const {
+    if (!value.is_array())
+      fail("a list expected");
+    std::vector<Value> items;
+    for (size_t i = 0; i < value.size(); ++i)
+      items.emplace_back(value[i], path + "[" + std::to_string(i) + "]");
+    return items;
+  }
+  std::vector<std::pair<std::string, Value>> members() const {
+    if (!value.is_object())
+      fail("an object expected");
+    std::vector<std::pair<std::string, Value>> items;
+    for (auto it = value.begin(); it != value.end(); ++it)
+      items.emplace_back(it.key(), Value(*it, path + "." + it.key()));
+    return items;
+  }
+  std::vector<int64_t> integers(int64_t low = INT64_MIN) const {
+    std::vector<int64_t> numbers;
+    for (const Value &item : list())
+      numbers.push_back(item.integer(low));
+    return numbers;
+  }
+
+  // Fields that may be left out.
+  std::string text(const char *key) const { return has(key) ? (*this)[key].string() : ""; }
+  bool flag(const char *key) const { return has(key) && (*this)[key].boolean(); }
+  int64_t number(const char *key, int64_t otherwise) const {
+    return has(key) ? (*this)[key].integer() : otherwise;
+  }
+  std::vector<int64_t> numbers(const char *key, int64_t low = INT64_MIN) const {
+    return has(key) ? (*this)[key].integers(low) : std::vector<int64_t>();
+  }
+
+  const json &value;
+  std::string path;
+};
+
+class Loader {
+public:
+  explicit Loader(const MpcProgram &raw) : raw(raw) { p.raw = &raw; }
+
+  Program load(const Value &root) {
+    root["abi"].integer(MPC_PROGRAM_ABI, MPC_PROGRAM_ABI);
+    head(root);
+    for (size_t i = 0; i < kRegionCount; ++i)
+      p.region_bytes[i] = root.has("regions") && root["regions"].has(kRegions[i])
+                              ? root["regions"][kRegions[i]].integer(0, int64_t(1) << 50)
+                              : 0;
+    for (const Value &item : optionalList(root, "tensors"))
+      p.tensors.push_back(tensor(item));
+    if (root.has("entries"))
+      for (const auto &[name, item] : root["entries"].members())
+        p.entries.emplace(name, entry(item));
+    if (root.has("export"))
+      exported(root["export"]);
+    return std::move(p);
+  }
+
+private:
+  static std::vector<Value> optionalList(const Value &v, const char *key) {
+    return v.has(key) ? v[key].list() : std::vector<Value>();
+  }
+
+  void head(const Value &root) {
+    p.model_name = root.text("model_name");
+    p.compiler_version = root.text("compiler_version");
+    p.precision = root.text("precision");
+    p.loss = root.text("loss");
+    p.optimizer = root.text("optimizer");
+    p.target = root.text("target");
+    p.cpu = root.text("cpu");
+    p.build_facts = root.text("build_facts");
+    p.tail_refused_why = root.text("tail_refused_why");
+    if (root.has("loss_scale_mode"))
+      p.loss_scale_mode = root["loss_scale_mode"].value.is_number()
+                              ? root["loss_scale_mode"].value.dump()
+                              : root["loss_scale_mode"].string();
+    p.batch = root.number("batch", 0);
+    p.classes = root.number("classes", 0);
+    p.ignore_index = root.number("ignore_index", -100);
+    if (p.batch < 0 || p.classes < 0)
+      root.fail("a negative batch or number of classes");
+    if (root.has("batch_axis"))
+      for (const auto &[name, item] : root["batch_axis"].members())
+        p.batch_axis[name] = item.integer(0, 64);
+    if (root.has("index_limit"))
+      for (const auto &[name, item] : root["index_limit"].members())
+        p.index_limit[name] = item.integer(0);
+    for (const Value &note : optionalList(root, "notes"))
+      p.notes.push_back(note.string());
+  }
+
+  /// `bytes` from the offset on have to lie inside the region.
+  Buffer buffer(const Value &v, uint64_t bytes) const {
+    std::vector<Value> parts = v.list();
+    if (parts.size() != 2)
+      v.fail("[region, offset] expected");
+    int region = indexOf(kRegions, parts[0].string());
+    if (region < 0)
+      v.fail("there is no region '" + parts[0].string() + "'");
+    uint64_t offset = parts[1].integer(0), size = p.region_bytes[region];
+    if (offset > size || bytes > size - offset)
+      v.fail(std::to_string(bytes) + " bytes at offset " + std::to_string(offset) +
+             " lie outside the region of " + std::to_string(size) + " bytes");
+    if (offset % 64)
+      v.fail("offset " + std::to_string(offset) + " is no multiple of 64");
+    return {static_cast<Region>(region), offset};
+  }
+
+  static Range range(const Value &v, uint64_t limit) {
+    std::vector<Value> parts = v.list();
+    if (parts.size() != 2)
+      v.fail("[offset, bytes] expected");
+    Range r;
+    r.offset = parts[0].integer(0);
+    r.bytes = parts[1].integer(0);
+    if (r.offset > limit || r.bytes > limit - r.offset)
+      v.fail("lies outside the program's " + std::to_string(limit) + " bytes of data");
+    return r;
+  }
+
+  static ElementType type(const Value &v) {
+    std::string name = v.string();
+    for (size_t i = 0; i < std::size(kTypes); ++i)
+      if (name == kTypes[i].name)
+        return static_cast<ElementType>(i);
+    v.fail("there is no element type '" + name + "'");
+  }
+
+  uint64_t bytes(const std::vector<int64_t> &shape, ElementType type, const Value &v) const {
+    return uint64_t(checkedElements(shape, "compiled program, " + v.path)) * elementSize(type);
+  }
+
+  TensorInfo tensor(const Value &v) const {
+    TensorInfo t;
+    t.name = v.text("name");
+    int role = indexOf(kRoles, v["role"].string());
+    if (role < 0)
+      v.fail("there is no role '" + v["role"].string() + "'");
+    t.role = static_cast<Role>(role);
+    t.type = type(v["type"]);
+    t.shape = v.numbers("shape", 0);
+    t.buffer = buffer(v["buffer"], bytes(t.shape, t.type, v));
+    t.initial_type = v.has("initial_type") ? type(v["initial_type"]) : t.type;
+    if (v.has("initial")) {
+      t.initial = range(v["initial"], raw.data ? raw.data_size : 0);
+      if (t.initial.bytes && t.initial.bytes != bytes(t.shape, t.initial_type, v))
+        v.fail("initial value of " + std::to_string(t.initial.bytes) + " bytes for shape " +
+               shapeText(t.shape) + " of " + elementTypeName(t.initial_type));
+    }
+    return t;
+  }
+
+  Operand operand(const Value &v) const {
+    Operand o;
+    // An object without a buffer stands for an absent operand.
+    if (!v.has("buffer"))
+      return o;
+    o.present = true;
+    o.type = type(v["type"]);
+    o.shape = v.numbers("shape", 0);
+    o.buffer = buffer(v["buffer"], bytes(o.shape, o.type, v));
+    o.is_weight = v.flag("is_weight");
+    return o;
+  }
+
+  Command command(const Value &v) const {
+    Command c;
+    int kind = indexOf(kKinds, v["kind"].string());
+    if (kind < 0)
+      v.fail("there is no command '" + v["kind"].string() + "'");
+    c.kind = static_cast<CommandKind>(kind);
+    c.node = v.text("node");
+    if (c.kind == CommandKind::kernel) {
+      if (raw.kernel_count == 0 || !raw.kernels)
+        v.fail("the program has no kernels");
+      c.function = static_cast<uint32_t>(v["function"].integer(0, int64_t(raw.kernel_count) - 1));
+      if (!raw.kernels[c.function])
+        v.fail("kernel " + std::to_string(c.function) + " is missing");
+      c.extent = v.has("extent") ? v["extent"].integer(0) : 0;
+      c.grain = v.has("grain") ? v["grain"].integer(1) : 1;
+      for (const Value &item : optionalList(v, "buffers"))
+        c.buffers.push_back(buffer(item, 0));
+      return c;
+    }
+    c.lhs = operand(v["lhs"]);
+    c.rhs = operand(v["rhs"]);
+    if (v.has("bias"))
+      c.bias = operand(v["bias"]);
+    c.result = operand(v["result"]);
+    c.transpose_lhs = v.flag("transpose_lhs");
+    c.transpose_rhs = v.flag("transpose_rhs");
+    c.relu = v.flag("relu");
+    c.channels_last = v.flag("channels_last");
+    c.strides = v.numbers("strides", 1);
+    c.pads = v.numbers("pads");
+    c.dilations = v.numbers("dilations", 1);
+    c.groups = v.number("groups", 1);
+    checkCommand(c, "compiled program, " + v.path);
+    return c;
+  }
+
+  std::vector<uint32_t> tensorList(const Value &v, const char *key) const {
+    std::vector<uint32_t> indices;
+    for (const Value &item : optionalList(v, key))
+      indices.push_back(
+          static_cast<uint32_t>(item.integer(0, int64_t(p.tensors.size()) - 1)));
+    return indices;
+  }
+
+  Entry entry(const Value &v) const {
+    Entry e;
+    e.arguments = tensorList(v, "arguments");
+    e.results = tensorList(v, "results");
+    for (const Value &item : optionalList(v, "commands"))
+      e.commands.push_back(command(item));
+    return e;
+  }
+
+  void exported(const Value &v) {
+    if (v.has("template"))
+      p.export_template = range(v["template"], raw.data ? raw.data_size : 0);
+    for (const Value &item : optionalList(v, "holes")) {
+      ExportHole hole;
+      hole.offset = item["offset"].integer(0);
+      hole.bytes = item["bytes"].integer(0);
+      hole.type = type(item["type"]);
+      hole.tensor =
+          static_cast<uint32_t>(item["tensor"].integer(0, int64_t(p.tensors.size()) - 1));
+      if (hole.offset > p.export_template.bytes ||
+          hole.bytes > p.export_template.bytes - hole.offset)
+        item.fail("lies outside the exported model");
+      p.export_holes.push_back(hole);
+    }
+  }
+
+  const MpcProgram &raw;
+  Program p;
+};
+
+} // namespace
+
+size_t mpc::elementSize(ElementType type) { return kTypes[static_cast<size_t>(type)].size; }
+const char *mpc::elementTypeName(ElementType type) {
+  return kTypes[static_cast<size_t>(type)].name;
+}
+ElementType mpc::elementTypeFromName(const std::string &name) {
+  for (size_t i = 0; i < std::size(kTypes); ++i)
+    if (name == kTypes[i].name)
+      return static_cast<ElementType>(i);
+  throw Error("there is no element type '" + name + "'");
+}
+
+const char *mpc::regionName(Region region) { return kRegions[static_cast<size_t>(region)]; }
+
+int64_t TensorInfo::elements() const {
+  int64_t count = 1;
+  for (int64_t dim : shape)
+    count *= dim;
+  return count;
+}
+size_t TensorInfo::bytes() const { return size_t(elements()) * elementSize(type); }
+
+Program Program::load(const MpcProgram &raw) {
+  if (raw.abi != MPC_PROGRAM_ABI)
+    throw Error("the compiled program has interface version " + std::to_string(raw.abi) +
+                ", this runtime has " + std::to_string(MPC_PROGRAM_ABI) +
+                ": compile the model again with the mpc that belongs to this runtime");
+  try {
+    if (!raw.json)
+      throw Error("the compiled program has no table: compile the model again");
+    json parsed = json::parse(raw.json, raw.json + raw.json_size);
+    return Loader(raw).load(Value(parsed, "table"));
+  } catch (const json::exception &e) {
+    throw Error(std::string("the compiled program's table is damaged: ") + e.what() +
+                " (compile the model again)");
+  }
+}
+
+int Program::find(Role role, const std::string &name) const {
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].role == role && (name.empty() || tensors[i].name == name))
+      return static_cast<int>(i);
+  return -1;
+}
+
+std::vector<uint32_t> Program::all(Role role) const {
+  std::vector<uint32_t> indices;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].role == role)
+      indices.push_back(static_cast<uint32_t>(i));
+  return indices;
+}

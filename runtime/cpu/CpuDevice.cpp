@@ -1,0 +1,219 @@
+//===- CpuDevice.cpp - a program's memory and execution on the CPU -----------------===//
+//
+// Everything that can be done before the first step is done in the constructor: regions,
+// initial values, library primitives, scratch, and each entry point as a flat list of calls
+// with their addresses. A run walks the list.
+//
+//===----------------------------------------------------------------------------===//
+
+#include "runtime/core/Device.h"
+#include "runtime/core/Error.h"
+#include "runtime/cpu/CheckCpu.h"
+#include "runtime/cpu/Library.h"
+#include "runtime/cpu/Memory.h"
+#include "runtime/cpu/Threads.h"
+#include "runtime/cpu/Widen.h"
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <sched.h>
+
+using namespace mpc;
+using namespace mpc::cpu;
+
+int mpc::cpu::usableCpus() {
+  cpu_set_t set;
+  int count = 1;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    count = std::max(1, CPU_COUNT(&set));
+  // "quota period", in microseconds, or "max …".
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  double quota, period;
+  if (file >> quota >> period && quota > 0 && period > 0)
+    count = std::min(count, std::max(1, int(std::ceil(quota / period))));
+  return count;
+}
+
+namespace {
+
+struct Step {
+  MpcKernel kernel = nullptr; // null: a library command
+  int64_t extent = 0, grain = 1;
+  std::vector<void *> buffers;
+  std::unique_ptr<LibraryCommand> library;
+};
+
+class CpuDevice : public Device {
+public:
+  CpuDevice(const Program &program, int threads)
+      : program(program), threads(threads > 0 ? threads : usableCpus()) {
+    checkCpu(program);
+    allocate();
+    initialize();
+    compile();
+  }
+
+  void read(const TensorInfo &tensor, void *to) override {
+    std::memcpy(to, at(tensor.buffer), tensor.bytes());
+  }
+  void write(const TensorInfo &tensor, const void *from) override {
+    std::memcpy(at(tensor.buffer), from, tensor.bytes());
+    if (tensor.role == Role::parameter || tensor.role == Role::half_copy)
+      ++library->weights_version;
+  }
+
+  void clear(Region region) override {
+    size_t index = static_cast<size_t>(region);
+    if (region == Region::accumulators && !accumulators_used) {
+      // Reserved at start, but no memory was behind it until now.
+      requireFreeMemory(program.region_bytes[index], "accumulating gradients");
+      accumulators_used = true;
+    }
+    useThreads();
+    regions[index].clear(threads);
+  }
+
+  void run(const std::string &name) override {
+    auto it = steps.find(name);
+    if (it == steps.end())
+      throw Error("the compiled program has no entry point '" + name + "'");
+    useThreads();
+    for (Step &step : it->second) {
+      if (step.library)
+        step.library->run();
+      else
+        parallelRanges(step.extent, step.grain, threads, [&step](int64_t begin, int64_t end) {
+          step.kernel(begin, end, step.buffers.data());
+        });
+    }
+    if (name == "apply" || name == "apply_accumulated" || name == "refresh")
+      ++library->weights_version;
+  }
+
+  void weightsChanged() override {
+    ++library->weights_version;
+    if (steps.count("refresh"))
+      run("refresh");
+  }
+
+  uint64_t memoryBytes() const override {
+    uint64_t bytes = scratch.bytes() + library->copyBytes();
+    for (size_t i = 0; i < kRegionCount; ++i)
+      if (i != static_cast<size_t>(Region::accumulators) || accumulators_used)
+        bytes += regions[i].bytes();
+    return bytes;
+  }
+
+  std::string describe() const override {
+    return "CPU, " + std::to_string(threads) + (threads == 1 ? " thread, " : " threads, ") +
+           cpuDescription();
+  }
+
+  std::vector<std::string> describeCommands(const std::string &entry) const override {
+    std::vector<std::string> lines;
+    auto it = steps.find(entry);
+    if (it == steps.end())
+      return lines;
+    const std::vector<Command> &commands = program.entries.at(entry).commands;
+    constexpr const char *names[] = {"kernel", "matmul", "conv", "conv_backward_data",
+                                     "conv_backward_weights"};
+    for (size_t i = 0; i < commands.size(); ++i)
+      if (it->second[i].library)
+        lines.push_back(std::string(names[static_cast<size_t>(commands[i].kind)]) + " " +
+                        commands[i].node + " " + elementTypeName(commands[i].lhs.type) + ": " +
+                        it->second[i].library->describe());
+    return lines;
+  }
+
+private:
+  std::byte *at(const Buffer &buffer) const {
+    return regions[static_cast<size_t>(buffer.region)].data() + buffer.offset;
+  }
+
+  // The number of threads is a property of the calling thread in OpenMP, and oneDNN asks for it.
+  void useThreads() {
+    if (omp_get_max_threads() != threads)
+      omp_set_num_threads(threads);
+  }
+
+  void allocate() {
+    uint64_t total = 0;
+    for (size_t i = 0; i < kRegionCount; ++i)
+      if (i != static_cast<size_t>(Region::accumulators))
+        total += program.region_bytes[i];
+    requireFreeMemory(total, "training this model");
+    for (size_t i = 0; i < kRegionCount; ++i)
+      // One line more, so that buffers of no bytes at a region's end have an address of their own.
+      regions[i] = Memory(program.region_bytes[i] + 64,
+                          std::string("the region ") + regionName(static_cast<Region>(i)));
+  }
+
+  void initialize() {
+    for (const TensorInfo &tensor : program.tensors)
+      if (tensor.initial.bytes)
+        convertElements(tensor.initial_type, program.raw->data + tensor.initial.offset,
+                        tensor.type, at(tensor.buffer), tensor.elements());
+    // A working copy starts as what it is a copy of.
+    for (const TensorInfo &tensor : program.tensors)
+      if (tensor.role == Role::working_statistic) {
+        int from = program.find(Role::statistic, tensor.name);
+        if (from >= 0 && program.tensors[from].bytes() == tensor.bytes())
+          std::memcpy(at(tensor.buffer), at(program.tensors[from].buffer), tensor.bytes());
+      }
+  }
+
+  void compile() {
+    useThreads();
+    std::array<std::byte *, kRegionCount> starts;
+    for (size_t i = 0; i < kRegionCount; ++i)
+      starts[i] = regions[i].data();
+    library = std::make_unique<Library>(threads, starts);
+    size_t scratch_bytes = 0;
+    for (const auto &[name, entry] : program.entries) {
+      std::vector<Step> &list = steps[name];
+      for (const Command &command : entry.commands) {
+        list.push_back(step(command));
+        if (list.back().library)
+          scratch_bytes = std::max(scratch_bytes, list.back().library->scratchBytes());
+      }
+    }
+    requireFreeMemory(scratch_bytes + library->copyBytes(), "the matrix library");
+    scratch = Memory(scratch_bytes, "the matrix library's scratch");
+    for (auto &[name, list] : steps)
+      for (Step &step : list)
+        if (step.library)
+          step.library->bind(scratch.data());
+  }
+
+  Step step(const Command &command) {
+    Step step;
+    if (command.kind != CommandKind::kernel) {
+      step.library = makeLibraryCommand(*library, command);
+      return step;
+    }
+    step.kernel = program.raw->kernels[command.function];
+    step.extent = command.extent;
+    step.grain = std::max<int64_t>(command.grain, 1);
+    for (const Buffer &buffer : command.buffers)
+      step.buffers.push_back(at(buffer));
+    return step;
+  }
+
+  const Program &program;
+  int threads;
+  std::array<Memory, kRegionCount> regions;
+  bool accumulators_used = false;
+  std::unique_ptr<Library> library;
+  Memory scratch;
+  std::map<std::string, std::vector<Step>> steps;
+};
+
+} // namespace
+
+std::unique_ptr<Device> mpc::makeCpuDevice(const Program &program, int threads) {
+  try {
+    return std::make_unique<CpuDevice>(program, threads);
+  } catch (const dnnl::error &e) {
+    throw Error(std::string("the library oneDNN failed at start: ") + e.what());
+  }
+}

@@ -1,0 +1,206 @@
+//===- File.cpp - files read whole, files written whole ----------------------------===//
+//
+// A file that is half written is worse than none: it looks like a result. OutputFile writes
+// under another name in the same folder (a rename is atomic only within a file system),
+// syncs the data, renames, and syncs the folder, so that after a crash or a power cut either
+// the old file or the whole new one is there.
+//
+//===----------------------------------------------------------------------------===//
+
+#include "runtime/data/File.h"
+#include "runtime/core/Error.h"
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace mpc;
+
+std::string mpc::quote(const std::string &text) {
+  std::string result = "'";
+  for (unsigned char c : text) {
+    if (c == '\'' || c == '\\') {
+      result += '\\';
+      result += static_cast<char>(c);
+    } else if (c == '\n') {
+      result += "\\n";
+    } else if (c < 0x20 || c == 0x7f) {
+      char escape[8];
+      snprintf(escape, sizeof escape, "\\x%02x", c);
+      result += escape;
+    } else {
+      result += static_cast<char>(c);
+    }
+  }
+  return result + "'";
+}
+
+std::string mpc::systemMessage(const std::string &path, int error) {
+  return quote(path) + ": " + strerror(error);
+}
+
+MappedFile::MappedFile(const std::string &path) {
+  int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0)
+    throw Error("cannot read " + systemMessage(path, errno));
+  struct stat facts;
+  if (fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    close(descriptor);
+    throw Error("cannot read " + quote(path) + ": not a regular file");
+  }
+  length = static_cast<size_t>(facts.st_size);
+  if (length > 0) {
+    void *mapped = mmap(nullptr, length, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    int error = errno;
+    close(descriptor);
+    if (mapped == MAP_FAILED)
+      throw Error("cannot map " + systemMessage(path, error));
+    bytes = static_cast<const unsigned char *>(mapped);
+  } else {
+    close(descriptor);
+  }
+}
+
+MappedFile::~MappedFile() {
+  if (bytes)
+    munmap(const_cast<unsigned char *>(bytes), length);
+}
+
+OutputFile::OutputFile(const std::string &path, const std::string &temporaryName)
+    : path(path), target(path) {
+  struct stat facts;
+  if (stat(path.c_str(), &facts) == 0) {
+    if (S_ISDIR(facts.st_mode))
+      throw Error("cannot write " + quote(path) + ": it is a folder");
+    if (!S_ISREG(facts.st_mode)) {
+      descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+      if (descriptor < 0)
+        throw Error("cannot write " + systemMessage(path, errno));
+      return;
+    }
+    // The file behind a symbolic link is replaced, not the link.
+    if (char *resolved = realpath(path.c_str(), nullptr)) {
+      target = resolved;
+      free(resolved);
+    }
+  }
+  // A short name: the user's own may already be as long as the file system allows.
+  temporary = folderOf(target) + "/" +
+              (temporaryName.empty() ? ".mpc-" + std::to_string(getpid()) + ".tmp" : temporaryName);
+  descriptor = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    int error = errno;
+    temporary.clear();
+    throw Error("cannot write " + systemMessage(path, error));
+  }
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor >= 0)
+    close(descriptor);
+  if (!temporary.empty())
+    unlink(temporary.c_str());
+}
+
+void OutputFile::fail(int error) { throw Error("cannot write " + systemMessage(path, error)); }
+
+static bool writeAll(int descriptor, const unsigned char *bytes, size_t size) {
+  while (size > 0) {
+    ssize_t done = ::write(descriptor, bytes, size);
+    if (done < 0 && errno == EINTR)
+      continue;
+    if (done < 0)
+      return false;
+    bytes += done;
+    size -= static_cast<size_t>(done);
+  }
+  return true;
+}
+
+void OutputFile::flush() {
+  if (!writeAll(descriptor, pending.data(), pending.size()))
+    fail(errno);
+  pending.clear();
+}
+
+void OutputFile::write(const void *bytes, size_t size) {
+  constexpr size_t kBlock = 1 << 16;
+  const unsigned char *from = static_cast<const unsigned char *>(bytes);
+  if (pending.size() + size > kBlock)
+    flush();
+  if (size > kBlock) {
+    if (!writeAll(descriptor, from, size))
+      fail(errno);
+  } else {
+    pending.insert(pending.end(), from, from + size);
+  }
+  written += size;
+}
+
+void OutputFile::patch(uint64_t offset, const void *bytes, size_t size) {
+  flush();
+  const char *from = static_cast<const char *>(bytes);
+  while (size > 0) {
+    ssize_t done = pwrite(descriptor, from, size, static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR)
+      continue;
+    if (done < 0)
+      fail(errno);
+    from += done;
+    offset += static_cast<uint64_t>(done);
+    size -= static_cast<size_t>(done);
+  }
+}
+
+void OutputFile::commit() {
+  flush();
+  if (!temporary.empty() && fsync(descriptor) != 0)
+    fail(errno);
+  int closed = close(descriptor);
+  descriptor = -1;
+  if (closed != 0)
+    fail(errno);
+  if (temporary.empty())
+    return;
+  if (rename(temporary.c_str(), target.c_str()) != 0)
+    fail(errno);
+  temporary.clear();
+  syncFolder(folderOf(target));
+}
+
+void mpc::makeFolders(const std::string &path) {
+  for (size_t end = 1; end <= path.size(); ++end) {
+    if (end < path.size() && path[end] != '/')
+      continue;
+    std::string part = path.substr(0, end);
+    if (mkdir(part.c_str(), 0777) == 0 || errno == EEXIST || errno == EROFS)
+      continue;
+    throw Error("cannot make the folder " + systemMessage(part, errno));
+  }
+  struct stat facts;
+  if (stat(path.c_str(), &facts) != 0)
+    throw Error("cannot make the folder " + systemMessage(path, errno));
+  if (!S_ISDIR(facts.st_mode))
+    throw Error("cannot make the folder " + quote(path) + ": a file has that name");
+}
+
+void mpc::syncFolder(const std::string &path) {
+  // Some file systems cannot sync a folder; there is nothing the user could do about that.
+  int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0)
+    return;
+  (void)fsync(descriptor);
+  close(descriptor);
+}
+
+std::string mpc::folderOf(const std::string &path) {
+  size_t slash = path.rfind('/');
+  if (slash == std::string::npos)
+    return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}

@@ -1,0 +1,117 @@
+//===- Checkpoint.h - a run on disk -----------------------------------------------------------===//
+//
+// One safetensors file: keys weight/NAME, statistic/NAME, optimizer/exp_avg/NAME…, so that no
+// ONNX name collides with another; everything else that a run consists of as JSON in
+// __metadata__; a hash over the whole file. See docs/trainer.md, "Checkpoints".
+//
+//===----------------------------------------------------------------------------===//
+
+#ifndef MPC_RUNTIME_TRAIN_CHECKPOINT_H
+#define MPC_RUNTIME_TRAIN_CHECKPOINT_H
+
+#include "runtime/core/Device.h"
+#include "runtime/data/File.h"
+#include "runtime/train/Hyperparameters.h"
+#include <nlohmann/json.hpp>
+
+namespace mpc {
+
+/// All of a run but its tensors, between two optimizer steps.
+struct RunState {
+  // What the run is; a resumed run must agree.
+  std::string precision, optimizer, loss_scale_mode;
+  int64_t batch = 0, samples = 0;
+  Hyperparameters hyper;
+  int64_t steps = 0, epochs = 0; ///< the total asked for: one of them is 0
+
+  // Where it is.
+  int64_t step = 0;          ///< optimizer steps, skipped ones included
+  int64_t epoch = 0;         ///< from 0
+  int64_t position = 0;      ///< samples of this epoch that are done
+  int64_t micro_batches = 0; ///< run so far, skipped steps' included
+  int64_t applied_steps = 0;
+  int64_t growth_tracker = 0;
+  double loss_scale = 1;
+  int64_t overflows = 0;                  ///< in a row that scaling cannot mend
+  double epoch_loss = 0, epoch_count = 0; ///< Σ count·loss and Σ count of this epoch so far
+  double best_loss = HUGE_VAL;            ///< of the validations so far
+};
+
+/// The hyperparameters by option name ("lr", "clip-norm", …).
+nlohmann::json toJson(const Hyperparameters &hyper);
+nlohmann::json toJson(const RunState &state);
+/// Throws nlohmann::json::exception where a field is missing.
+RunState stateFromJson(const nlohmann::json &json);
+
+/// Writes the device's parameters, statistics and optimizer states with `state` to `path`, under a
+/// name of its own until complete. Throws Error (disk full): what was there before is kept.
+void writeCheckpoint(const std::string &path, const Program &program, Device &device,
+                     const RunState &state);
+
+/// A checkpoint that is whole.
+class CheckpointFile {
+public:
+  struct Tensor {
+    ElementType type;
+    std::vector<int64_t> shape;
+    const unsigned char *bytes;
+    size_t size;
+  };
+
+  /// Maps and verifies: length, header, hash. Throws Error naming the file and what is wrong.
+  explicit CheckpointFile(const std::string &path);
+  const std::string &path() const { return name; }
+  const RunState &state() const { return runState; }
+  const Tensor *find(const std::string &key) const;
+  /// The tensor's bytes in its program's type, converted between f32 and f64. Throws Error if the
+  /// file lacks it or has another shape.
+  std::vector<unsigned char> read(const TensorInfo &tensor) const;
+
+private:
+  [[noreturn]] void damaged(const std::string &why) const;
+
+  std::string name;
+  MappedFile file;
+  RunState runState;
+  std::map<std::string, Tensor> tensors;
+};
+
+/// The key of a parameter, statistic or optimizer state.
+std::string checkpointKey(const TensorInfo &tensor);
+
+/// Parameters and statistics (and, where `optimizer`, optimizer states) from the file to the
+/// device, half copies and working statistics included.
+void loadCheckpoint(const CheckpointFile &file, const Program &program, Device &device,
+                    bool optimizer);
+
+/// The folder of a run: step-%08d.safetensors and best.safetensors.
+class CheckpointFolder {
+public:
+  explicit CheckpointFolder(const std::string &path) : path(path) {}
+  std::string stepPath(int64_t step) const;
+  std::string bestPath() const { return path + "/best.safetensors"; }
+  /// Steps that have a file, the newest first.
+  std::vector<int64_t> steps() const;
+  /// The newest whole one. Says on stderr which damaged ones were passed over. Throws Error if
+  /// there is none.
+  std::unique_ptr<CheckpointFile> newest() const;
+  bool hasCheckpoints() const;
+  /// Removes a half-written file that a killed run left.
+  void removeLeftover() const;
+  void removeAll() const;
+  /// Keeps the newest `count`.
+  void prune(int64_t count) const;
+
+private:
+  std::string path;
+};
+
+/// A file, or the newest whole one of a folder.
+std::unique_ptr<CheckpointFile> openCheckpoint(const std::string &path);
+
+/// "warning: …" on stderr.
+void warn(const std::string &message);
+
+} // namespace mpc
+
+#endif // MPC_RUNTIME_TRAIN_CHECKPOINT_H

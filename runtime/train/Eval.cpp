@@ -1,0 +1,63 @@
+//===- Eval.cpp - loss and accuracy over a data set
+//-------------------------------------------------===//
+//
+// Batches are weighted by the loss elements that count, in double: the mean over all samples,
+// whatever the batch size.
+//
+//===----------------------------------------------------------------------------===//
+
+#include "runtime/train/Eval.h"
+#include "runtime/core/Error.h"
+#include "runtime/data/Shuffle.h"
+#include "runtime/train/Progress.h"
+#include <algorithm>
+
+using namespace mpc;
+
+void mpc::requireWholeBatches(const Program &program, int64_t samples, const std::string &remedy) {
+  if (program.tail_refused_why.empty() || samples % program.batch == 0)
+    return;
+  throw Error(std::to_string(samples) + " samples are no multiple of the batch, " +
+              std::to_string(program.batch) + ", and this program cannot run a smaller batch: " +
+              program.tail_refused_why + ". " + remedy);
+}
+
+Evaluator::Evaluator(const Program &program, Device &device, const Dataset &dataset)
+    : program(program), device(device), dataset(dataset), batcher(program, dataset, device),
+      loss(program, device, Role::loss), count(program, device, Role::count),
+      correct(program, device, Role::correct), order(static_cast<size_t>(dataset.samples())) {
+  requireWholeBatches(program, dataset.samples(),
+                      "Leave out samples, or compile with another --batch");
+  epochOrder(0, 0, false, order);
+}
+
+Evaluation Evaluator::run() {
+  static const std::string kEntry = "eval_step";
+  double losses = 0, counts = 0, hits = 0;
+  bool classes = program.classes > 0 && correct.present();
+  int64_t total = dataset.samples();
+  for (int64_t first = 0; first < total; first += program.batch) {
+    int64_t n = std::min(program.batch, total - first);
+    batcher.fill(order.data() + first, n, 0, 0);
+    device.run(kEntry);
+    double weight = count.real(static_cast<double>(n));
+    if (weight != 0) // a batch without a label that counts has no mean
+      losses += weight * loss.real();
+    counts += weight;
+    double hit = correct.real(-1);
+    classes = classes && hit >= 0;
+    hits += hit;
+  }
+  Evaluation result;
+  result.loss = losses / counts;
+  if (classes)
+    result.accuracy = hits / counts;
+  return result;
+}
+
+std::string mpc::evaluationText(const Evaluation &evaluation) {
+  std::string text = "loss " + numberText(evaluation.loss);
+  if (evaluation.hasAccuracy())
+    text += ", accuracy " + numberText(evaluation.accuracy);
+  return text;
+}

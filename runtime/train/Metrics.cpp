@@ -1,0 +1,113 @@
+//===- Metrics.cpp - a line of JSON per step
+//------------------------------------------------------===//
+
+#include "runtime/train/Metrics.h"
+#include "runtime/core/Error.h"
+#include "runtime/data/File.h"
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+using namespace mpc;
+
+JsonLine::JsonLine(const char *event) { text = std::string("{\"event\":\"") + event + '"'; }
+
+void JsonLine::key(const char *name) {
+  text += ",\"";
+  text += name;
+  text += "\":";
+}
+
+JsonLine &JsonLine::add(const char *name, double value) {
+  key(name);
+  if (!std::isfinite(value)) {
+    text += "null";
+    return *this;
+  }
+  char digits[40];
+  auto end = std::to_chars(digits, digits + sizeof digits, value);
+  text.append(digits, end.ptr);
+  return *this;
+}
+
+JsonLine &JsonLine::add(const char *name, int64_t value) {
+  key(name);
+  text += std::to_string(value);
+  return *this;
+}
+
+JsonLine &JsonLine::add(const char *name, bool value) {
+  key(name);
+  text += value ? "true" : "false";
+  return *this;
+}
+
+JsonLine &JsonLine::add(const char *name, const char *word) {
+  key(name);
+  text += '"';
+  text += word;
+  text += '"';
+  return *this;
+}
+
+const std::string &JsonLine::finish() {
+  text += "}\n";
+  return text;
+}
+
+Metrics::~Metrics() {
+  if (file)
+    fclose(file);
+}
+
+/// Lines behind the step that a run is resumed at belong to work that is done again.
+static void keepUntil(const std::string &path, int64_t step) {
+  std::ifstream in(path);
+  if (!in)
+    return;
+  std::string kept, line;
+  while (std::getline(in, line)) {
+    try {
+      nlohmann::json parsed = nlohmann::json::parse(line);
+      if (parsed.at("event") != "end" && parsed.at("step").get<int64_t>() <= step)
+        kept += line + '\n';
+    } catch (const nlohmann::json::exception &) {
+      // The last line of a killed run may be cut off.
+    }
+  }
+  OutputFile out(path);
+  out.write(kept.data(), kept.size());
+  out.commit();
+}
+
+void Metrics::open(const std::string &name, int64_t resumedAt) {
+  path = name;
+  if (resumedAt > 0)
+    keepUntil(path, resumedAt);
+  file = fopen(path.c_str(), resumedAt > 0 ? "ae" : "we");
+  if (!file)
+    throw Error("cannot write " + systemMessage(path, errno));
+  setvbuf(file, nullptr, _IOFBF, 1 << 16);
+}
+
+void Metrics::write(JsonLine &line) {
+  const std::string &text = line.finish();
+  if (fwrite(text.data(), 1, text.size(), file) != text.size())
+    throw Error("cannot write " + systemMessage(path, errno));
+}
+
+void Metrics::flush() {
+  if (file && fflush(file) != 0)
+    throw Error("cannot write " + systemMessage(path, errno));
+}
+
+void Metrics::close() {
+  if (!file)
+    return;
+  FILE *closing = file;
+  file = nullptr;
+  if (fclose(closing) != 0)
+    throw Error("cannot write " + systemMessage(path, errno));
+}

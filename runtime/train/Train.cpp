@@ -1,0 +1,296 @@
+//===- Train.cpp - the training loop
+//-------------------------------------------------------------------===//
+//
+// The order of things between two steps matters for resuming: an epoch ends (validation, then
+// its line), then a checkpoint is written, then the run may stop. So a checkpoint at an epoch's
+// end stands at the beginning of the next one.
+//
+//===----------------------------------------------------------------------------===//
+
+#include "runtime/train/Train.h"
+#include "runtime/core/Error.h"
+#include "runtime/data/Shuffle.h"
+#include "runtime/train/Eval.h"
+#include "runtime/train/Metrics.h"
+#include "runtime/train/Progress.h"
+#include "runtime/train/Resume.h"
+#include "runtime/train/Schedule.h"
+#include "runtime/train/Signals.h"
+#include "runtime/train/Stepper.h"
+#include <algorithm>
+#include <sys/resource.h>
+
+using namespace mpc;
+
+/// Overflows in a row, at a scale that cannot fall any further, after which a run is given up.
+static constexpr int64_t kMaxOverflows = 8;
+
+EpochPlan::EpochPlan(const Program &program, const Hyperparameters &hyper, int64_t all)
+    : samples(all) {
+  int64_t batch = program.batch;
+  if (hyper.drop_tail)
+    samples -= samples % batch;
+  else
+    requireWholeBatches(program, samples, "--drop-tail leaves the last batch of each epoch out");
+  if (samples == 0)
+    throw Error("--drop-tail: " + std::to_string(all) + " samples do not fill one batch of " +
+                std::to_string(batch));
+  int64_t microBatches = (samples + batch - 1) / batch;
+  stepsPerEpoch = (microBatches + hyper.accumulate - 1) / hyper.accumulate;
+}
+
+namespace {
+
+class TrainingRun {
+public:
+  TrainingRun(const Program &program, Device &device, const TrainOptions &options);
+  int run();
+
+private:
+  void start();
+  void oneStep();
+  void report(const Stepper::Result &result, double milliseconds);
+  void checkOverflow(const Stepper::Result &result);
+  void endEpoch();
+  void validate();
+  void save();
+  void writeEnd(const char *reason);
+  void finish(const char *reason);
+
+  const Program &program;
+  Device &device;
+  TrainOptions options;
+  CheckpointFolder folder;
+  RunState state;
+  std::unique_ptr<CheckpointFile> resumed;
+  Dataset data;
+  std::optional<Dataset> validData;
+  std::unique_ptr<EpochPlan> plan;
+  std::unique_ptr<Stepper> stepper;
+  std::unique_ptr<Evaluator> evaluator;
+  std::unique_ptr<ScheduleTable> schedule;
+  std::vector<int64_t> order;
+  Metrics metrics;
+  std::unique_ptr<Progress> progress;
+  Progress::Clock::time_point began, epochBegan, flushed;
+  int64_t total = 0;       ///< steps of the whole run
+  int64_t firstStep = 0;   ///< of this call
+  int64_t samplesDone = 0; ///< in this call
+  int64_t savedStep = -1, validatedStep = -1;
+};
+
+double secondsSince(Progress::Clock::time_point then) {
+  return std::chrono::duration<double>(Progress::Clock::now() - then).count();
+}
+
+TrainingRun::TrainingRun(const Program &program, Device &device, const TrainOptions &options)
+    : program(program), device(device), options(options), folder(options.out) {
+  if (!options.out.empty()) {
+    if (options.resume)
+      resumed = folder.newest();
+    else if (!options.overwrite && folder.hasCheckpoints())
+      throw Error(quote(options.out) + " already has checkpoints: continue with --resume, start "
+                                       "over with --overwrite, or choose another --out");
+  }
+  data = Dataset::load(options.data, program, inputsOf(program, {"gradients"}), true);
+  if (options.valid)
+    validData = Dataset::load(*options.valid, program, inputsOf(program, {"eval_step"}), false);
+  state = resumed ? resumedState(program, options, *resumed, data.samples())
+                  : freshState(program, options, data.samples());
+  plan = std::make_unique<EpochPlan>(program, state.hyper, data.samples());
+  total = state.steps ? state.steps : state.epochs * plan->stepsPerEpoch;
+  order.resize(static_cast<size_t>(data.samples()));
+  stepper = std::make_unique<Stepper>(program, device, data, state.hyper);
+  if (validData) {
+    requireEntry(program, "eval_step", "--valid");
+    evaluator = std::make_unique<Evaluator>(program, device, *validData);
+  }
+}
+
+void TrainingRun::start() {
+  if (resumed) {
+    loadCheckpoint(*resumed, program, device, true);
+    resumed.reset();
+  } else if (!options.checkpoint.empty()) {
+    loadCheckpoint(*openCheckpoint(options.checkpoint), program, device, false);
+  } else {
+    device.weightsChanged();
+  }
+  stepper->prepare(state);
+  schedule =
+      std::make_unique<ScheduleTable>(program, device, state.hyper, state.applied_steps, total);
+  epochOrder(state.hyper.seed, static_cast<uint64_t>(state.epoch), state.hyper.shuffle, order);
+  if (!options.out.empty()) {
+    makeFolders(options.out);
+    folder.removeLeftover();
+    if (options.overwrite && !options.resume)
+      folder.removeAll();
+  } else {
+    warn("no --out: the trained weights will not be saved");
+  }
+  if (!options.metrics.empty())
+    metrics.open(options.metrics, options.resume ? state.step : 0);
+  progress = std::make_unique<Progress>(options.logEvery, program.loss_scale_mode == "dynamic");
+  progress->begin(state.step);
+  firstStep = state.step;
+  savedStep = options.resume ? state.step : -1;
+  began = epochBegan = flushed = Progress::Clock::now();
+}
+
+int TrainingRun::run() {
+  SignalGuard guard;
+  start();
+  int signal = 0;
+  bool stopped = false;
+  while (state.step < total && !stopped && !signal) {
+    oneStep();
+    bool epochEnded = state.position >= plan->samples;
+    if (epochEnded)
+      endEpoch();
+    bool due = options.checkpointEvery ? state.step % options.checkpointEvery == 0 : epochEnded;
+    stopped = options.stopAfter && state.step - firstStep >= options.stopAfter;
+    signal = SignalGuard::received();
+    if (due)
+      save();
+  }
+  if (!signal && state.step >= total && evaluator && validatedStep != state.step &&
+      state.step > firstStep)
+    validate(); // the last epoch was not finished
+  save();
+  finish(signal ? "signal" : stopped && state.step < total ? "stopped" : "finished");
+  return signal ? 128 + signal : 0;
+}
+
+void TrainingRun::oneStep() {
+  // The clock is only read where somebody wants to know.
+  Progress::Clock::time_point before{};
+  if (metrics.enabled())
+    before = Progress::Clock::now();
+  Stepper::Result result = stepper->run(state, order, plan->samples);
+  schedule->advance(state.applied_steps);
+  samplesDone += result.samples;
+  if (std::isfinite(result.loss) && result.count > 0) {
+    state.epoch_loss += result.count * result.loss;
+    state.epoch_count += result.count;
+  }
+  if (metrics.enabled() || progress->wants(state.step))
+    report(result, metrics.enabled() ? secondsSince(before) * 1e3 : 0);
+  checkOverflow(result);
+}
+
+void TrainingRun::report(const Stepper::Result &result, double milliseconds) {
+  // A skipped step used no learning rate; it shows the one that waits.
+  int64_t k = state.applied_steps - (result.applied ? 1 : 0);
+  double lr = learningRate(state.hyper, k, total);
+  if (metrics.enabled()) {
+    JsonLine line("step");
+    line.add("step", state.step).add("epoch", state.epoch + 1).add("loss", result.loss);
+    line.add("lr", lr).add("grad_norm", stepper->gradNorm()).add("loss_scale", result.scale);
+    line.add("skipped", !result.applied).add("step_ms", milliseconds);
+    line.add("samples_per_s", static_cast<double>(result.samples) / (milliseconds / 1e3));
+    metrics.write(line);
+    Progress::Clock::time_point now = Progress::Clock::now();
+    if (now - flushed > std::chrono::seconds(1)) {
+      metrics.flush();
+      flushed = now;
+    }
+  }
+  if (progress->wants(state.step))
+    progress->show(
+        {state.step, total, state.epoch + 1, result.loss, lr, result.scale, !result.applied},
+        samplesDone);
+}
+
+void TrainingRun::checkOverflow(const Stepper::Result &result) {
+  bool floor = program.loss_scale_mode != "dynamic" || result.scale <= 1;
+  state.overflows = result.applied || !floor ? 0 : state.overflows + 1;
+  if (state.overflows < kMaxOverflows)
+    return;
+  writeEnd("overflow");
+  std::string at = program.loss_scale_mode == "dynamic" ? " at loss scale 1" : "";
+  bool half = program.precision == "fp16";
+  throw Error("step " + std::to_string(state.step) + ": " + std::to_string(kMaxOverflows) +
+              " steps in a row were not finite" + at + "; the first that overflowed: " +
+              stepper->firstOverflow() + ". Lower --lr, or check the data" +
+              (half ? ", or compile with --precision=bf16 or --keep-fp32 for its layer" : ""));
+}
+
+void TrainingRun::endEpoch() {
+  double seconds = secondsSince(epochBegan);
+  double loss = state.epoch_count > 0 ? state.epoch_loss / state.epoch_count : std::nan("");
+  std::string text = "epoch " + std::to_string(state.epoch + 1) +
+                     (state.epochs ? "/" + std::to_string(state.epochs) : "") + "  step " +
+                     std::to_string(state.step) + "  loss " + numberText(loss) + "  " +
+                     durationText(seconds);
+  progress->line(text);
+  if (evaluator)
+    validate();
+  ++state.epoch;
+  state.position = 0;
+  state.epoch_loss = state.epoch_count = 0;
+  epochOrder(state.hyper.seed, static_cast<uint64_t>(state.epoch), state.hyper.shuffle, order);
+  metrics.flush();
+  epochBegan = Progress::Clock::now();
+}
+
+void TrainingRun::validate() {
+  Evaluation evaluation = evaluator->run();
+  validatedStep = state.step;
+  progress->line("validation  " + evaluationText(evaluation));
+  if (metrics.enabled()) {
+    JsonLine line("eval");
+    line.add("step", state.step).add("epoch", state.epoch + 1).add("loss", evaluation.loss);
+    if (evaluation.hasAccuracy())
+      line.add("accuracy", evaluation.accuracy);
+    metrics.write(line);
+  }
+  if (!(evaluation.loss < state.best_loss))
+    return;
+  state.best_loss = evaluation.loss;
+  if (options.out.empty())
+    return;
+  stepper->readBack(state);
+  writeCheckpoint(folder.bestPath(), program, device, state);
+}
+
+void TrainingRun::save() {
+  if (options.out.empty() || savedStep == state.step)
+    return;
+  stepper->readBack(state);
+  writeCheckpoint(folder.stepPath(state.step), program, device, state);
+  savedStep = state.step;
+  folder.prune(options.keep);
+  metrics.flush();
+}
+
+void TrainingRun::writeEnd(const char *reason) {
+  if (!metrics.enabled())
+    return;
+  struct rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  double seconds = secondsSince(began);
+  JsonLine line("end");
+  line.add("step", state.step).add("epoch", state.epoch).add("reason", reason);
+  line.add("applied_steps", state.applied_steps).add("seconds", seconds);
+  line.add("samples_per_s", static_cast<double>(samplesDone) / seconds);
+  line.add("peak_memory_bytes", static_cast<int64_t>(usage.ru_maxrss) * 1024);
+  metrics.write(line);
+  metrics.close();
+}
+
+void TrainingRun::finish(const char *reason) {
+  double seconds = secondsSince(began);
+  int64_t steps = state.step - firstStep;
+  writeEnd(reason);
+  std::string where = options.out.empty() ? "" : "; " + quote(folder.stepPath(state.step));
+  progress->line(std::string(reason) + " at step " + std::to_string(state.step) + " of " +
+                 std::to_string(total) + " (" + std::to_string(steps) + " in " +
+                 durationText(seconds) + where + ")");
+}
+
+} // namespace
+
+int mpc::train(const Program &program, Device &device, const TrainOptions &options) {
+  requireEntry(program, "gradients", "train");
+  return TrainingRun(program, device, options).run();
+}

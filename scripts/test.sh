@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# The same set-up as demo.sh, then every test: GoogleTest, lit, the case folders. The last line is "N passed, N failed, N skipped".
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+set_up
+pip_install $PYTHON_TEST_PACKAGES
+build
+PYTHON=$DEPS/python/bin/python exec "$DEPS/python/bin/python" "$ROOT/test/run_all.py" --build "$BUILD" "$@"

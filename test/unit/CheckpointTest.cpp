@@ -1,0 +1,188 @@
+//===- CheckpointTest.cpp - a run split, resumed, damaged
+//--------------------------------------------===//
+
+#include "TrainTestSupport.h"
+#include <sys/resource.h>
+
+using namespace mpc;
+using namespace mpc::testing;
+
+namespace {
+
+class Checkpoints : public TrainerTest {
+protected:
+  Checkpoints() {
+    useProgram({.batch = 8,
+                .optimizer = "adam",
+                .scaleMode = "dynamic",
+                .precision = "fp16",
+                .random = true});
+    writeData(50); // 6.25 batches
+  }
+  /// A run over `arguments` more; some steps overflow, by the run's own count of micro-batches.
+  int train(std::vector<std::string> arguments) {
+    prepare = [](FakeDevice &device) {
+      device.onRun = [&device](const std::string &entry) {
+        if (entry == "gradients")
+          device.overflow = device.i(Role::random_state)[1] % 11 == 4;
+      };
+    };
+    std::vector<std::string> all = {"train", "--data", data};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return run(all);
+  }
+  std::vector<std::string> runOptions(const std::string &out) {
+    return {
+        "--lr",   "0.01",  "--epochs", "4",         "--growth-interval",  "5",      "--schedule",
+        "cosine", "--out", "@" + out,  "--metrics", "@" + out + ".jsonl", "--seed", "3"};
+  }
+  std::string last(const std::string &out) {
+    return readBytes(
+        CheckpointFolder(folder / out).stepPath(CheckpointFolder(folder / out).steps().at(0)));
+  }
+};
+
+} // namespace
+
+// One uninterrupted run, and one that stops in the middle of the second epoch: the last
+// checkpoint (weights, moments, statistics, scale, counters) is the same file, and so are the
+// losses.
+TEST_F(Checkpoints, AResumedRunIsTheSameBitForBit) {
+  ASSERT_EQ(train(runOptions("a")), 0) << err;
+  std::vector<std::string> first = runOptions("b");
+  first.insert(first.end(), {"--stop-after", "9"});
+  ASSERT_EQ(train(first), 0);
+  EXPECT_EQ(CheckpointFolder(folder / "b").steps().at(0), 9);
+  ASSERT_EQ(train({"--out", "@b", "--resume", "--stop-after", "1", "--metrics", "@b.jsonl"}), 0);
+  ASSERT_EQ(train({"--out", "@b", "--resume", "--metrics", "@b.jsonl"}), 0) << err;
+  EXPECT_EQ(last("a"), last("b"));
+  auto lossesOf = [&](const std::string &name) {
+    std::vector<nlohmann::json> losses;
+    for (auto &line : metrics(name, "step"))
+      losses.push_back({line["loss"], line["lr"], line["loss_scale"], line["skipped"]});
+    return losses;
+  };
+  EXPECT_EQ(lossesOf("a.jsonl").size(), 28u);
+  EXPECT_EQ(lossesOf("a.jsonl"), lossesOf("b.jsonl"));
+  CheckpointFile file(CheckpointFolder(folder / "a").stepPath(28));
+  EXPECT_LT(file.state().applied_steps, 28);
+  EXPECT_NE(file.state().loss_scale, 65536);
+}
+
+TEST_F(Checkpoints, AccumulationResumesToo) {
+  auto with = [&](const std::string &out) {
+    std::vector<std::string> options = runOptions(out);
+    options.insert(options.end(), {"--accumulate", "3"});
+    return options;
+  };
+  ASSERT_EQ(train(with("a")), 0) << err;
+  std::vector<std::string> first = with("b");
+  first.insert(first.end(), {"--stop-after", "4"});
+  ASSERT_EQ(train(first), 0);
+  ASSERT_EQ(train({"--out", "@b", "--resume"}), 0);
+  EXPECT_EQ(last("a"), last("b"));
+}
+
+TEST_F(Checkpoints, OptionsThatDifferAreRefusedByName) {
+  std::vector<std::string> first = runOptions("a");
+  first.insert(first.end(), {"--stop-after", "3"});
+  ASSERT_EQ(train(first), 0);
+  auto refused = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--out", "@a", "--resume"});
+    EXPECT_EQ(train(more), 1);
+    return err;
+  };
+  EXPECT_CONTAINS(refused({"--lr", "0.02"}), "--lr is 0.02 here and 0.01");
+  EXPECT_CONTAINS(refused({"--seed", "4"}), "--seed");
+  EXPECT_CONTAINS(refused({"--accumulate", "2"}), "--accumulate");
+  EXPECT_CONTAINS(refused({"--clip-norm", "1"}), "--clip-norm is 1.0 here and none");
+  EXPECT_CONTAINS(refused({"--schedule", "linear"}), "--schedule");
+  EXPECT_CONTAINS(refused({"--epochs", "5"}), "--epochs 5 here and --epochs 4");
+  EXPECT_CONTAINS(refused({"--no-shuffle"}), "--no-shuffle");
+  program.batch = 7;
+  EXPECT_CONTAINS(refused({}), "batch");
+  program.batch = 8;
+  writeData(49);
+  EXPECT_CONTAINS(refused({}), "number of training samples");
+  writeData(50);
+  EXPECT_EQ(train({"--out", "@a", "--resume", "--lr", "0.01", "--epochs", "4"}), 0);
+}
+
+TEST_F(Checkpoints, AFolderWithCheckpointsIsNotOverwritten) {
+  ASSERT_EQ(train({"--lr", "0.1", "--steps", "20", "--checkpoint-every", "1", "--out", "@a"}), 0);
+  EXPECT_EQ(filesIn("a"),
+            (std::set<std::string>{"step-00000018.safetensors", "step-00000019.safetensors",
+                                   "step-00000020.safetensors"}));
+  EXPECT_EQ(train({"--lr", "0.1", "--steps", "2", "--out", "@a"}), 1);
+  EXPECT_CONTAINS(err, "--overwrite");
+  // Totals may grow where no schedule depends on them.
+  ASSERT_EQ(train({"--steps", "22", "--out", "@a", "--resume"}), 0);
+  EXPECT_EQ(filesIn("a").count("step-00000022.safetensors"), 1u);
+  ASSERT_EQ(train({"--lr", "0.1", "--steps", "2", "--out", "@a", "--overwrite"}), 0);
+  EXPECT_EQ(filesIn("a"), (std::set<std::string>{"step-00000002.safetensors"}));
+  EXPECT_EQ(train({"--steps", "2", "--out", "@none", "--resume"}), 1);
+}
+
+TEST_F(Checkpoints, DamagedFilesAreRecognized) {
+  ASSERT_EQ(train({"--lr", "0.1", "--steps", "3", "--checkpoint-every", "1", "--out", "@a"}), 0);
+  std::string newest = folder / "a/step-00000003.safetensors", whole = readBytes(newest);
+  for (size_t at = 0; at < whole.size(); ++at) { // every byte
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    writeBytes(newest, damaged);
+    EXPECT_NE(messageOf([&] { CheckpointFile file(newest); }), "") << at;
+  }
+  for (size_t size = 0; size < whole.size(); size += 7) {
+    writeBytes(newest, whole.substr(0, size));
+    EXPECT_NE(messageOf([&] { CheckpointFile file(newest); }), "") << size;
+  }
+  writeBytes(newest, whole.substr(0, whole.size() / 2));
+  writeBytes(folder / "a/.mpc-checkpoint.tmp", "left by a killed run");
+  ASSERT_EQ(train({"--steps", "4", "--out", "@a", "--resume"}), 0);
+  EXPECT_CONTAINS(err, "step-00000003.safetensors' is damaged");
+  EXPECT_CONTAINS(err, "using '" + folder.path + "/a/step-00000002.safetensors'");
+  EXPECT_EQ(filesIn("a").count(".mpc-checkpoint.tmp"), 0u);
+  // With none left, each is named.
+  for (const std::string &name : filesIn("a"))
+    writeBytes(folder / ("a/" + name), "x");
+  EXPECT_EQ(train({"--steps", "5", "--out", "@a", "--resume"}), 1);
+  EXPECT_CONTAINS(err, "is whole");
+}
+
+// A full disk, here a limit on file sizes: a message, what was there stays, nothing is left over.
+TEST_F(Checkpoints, AFullDiskKeepsThePreviousCheckpoint) {
+  ASSERT_EQ(train({"--lr", "0.1", "--steps", "1", "--out", "@a"}), 0);
+  struct rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  struct rlimit small = old;
+  small.rlim_cur = 100;
+  signal(SIGXFSZ, SIG_IGN);
+  RunState state;
+  FakeDevice fake(program, options);
+  setrlimit(RLIMIT_FSIZE, &small);
+  std::string message = messageOf(
+      [&] { writeCheckpoint(CheckpointFolder(folder / "a").stepPath(2), program, fake, state); });
+  setrlimit(RLIMIT_FSIZE, &old);
+  EXPECT_CONTAINS(message, "cannot write");
+  EXPECT_CONTAINS(message, "File too large");
+  EXPECT_EQ(filesIn("a"), (std::set<std::string>{"step-00000001.safetensors"}));
+}
+
+TEST_F(Checkpoints, WeightsLoadIntoAnotherRun) {
+  ASSERT_EQ(train({"--lr", "0.1", "--steps", "5", "--out", "@a"}), 0);
+  std::vector<float> trained = weights;
+  ASSERT_EQ(train({"--lr", "0", "--steps", "1", "--checkpoint", "@a"}), 0) << err;
+  EXPECT_EQ(weights, trained);
+  ASSERT_EQ(run({"eval", "--data", data, "--checkpoint", "@a/step-00000005.safetensors"}), 0);
+  EXPECT_EQ(weights, trained);
+  // Of another model: named by tensor and shape.
+  program.tensors[static_cast<size_t>(program.find(Role::parameter))].name = "V";
+  EXPECT_EQ(run({"eval", "--data", data, "--checkpoint", "@a"}), 1);
+  EXPECT_CONTAINS(err, "has no 'weight/V'");
+  useProgram({.batch = 8, .features = 2});
+  writeData(8);
+  EXPECT_EQ(run({"eval", "--data", data, "--checkpoint", "@a"}), 1);
+  EXPECT_CONTAINS(err, "shape [3]; this program wants [2]");
+  writeBytes(folder / "other.safetensors", std::string("\x2\0\0\0\0\0\0\0{}", 10));
+  EXPECT_EQ(run({"eval", "--data", data, "--checkpoint", "@other.safetensors"}), 1);
+}

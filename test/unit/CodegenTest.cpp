@@ -1,0 +1,692 @@
+//===- CodegenTest.cpp - kernels against a plain evaluator ----------------------------------===//
+//
+// Each test is a kernel as `fuse` would make it, compiled for this machine, run over its
+// range in one piece and in three, and compared with TensorReference.h.
+//
+//===----------------------------------------------------------------------------------===//
+
+#include "KernelRunner.h"
+
+using namespace mpc::test;
+
+// A map over [6, 40]: broadcast of a row, of a column and of a scalar, a half operand and a half result.
+TEST(Codegen, MapWithBroadcasts) {
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<6x40xf16>, %b: tensor<40xf32>, %c: tensor<6xf32>, %s: tensor<f32>) -> (tensor<6x40xf16>, tensor<6x40xf32>)
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [6, 40], split = 1, aliases = [-1, -1]>} {
+      %0 = arith.extf %x : tensor<6x40xf16> to tensor<6x40xf32>
+      %1 = mpc.broadcast %b {dimensions = array<i64: 1>} : tensor<40xf32> -> tensor<6x40xf32>
+      %2 = mpc.broadcast %c {dimensions = array<i64: 0>} : tensor<6xf32> -> tensor<6x40xf32>
+      %3 = mpc.broadcast %s {dimensions = array<i64>} : tensor<f32> -> tensor<6x40xf32>
+      %4 = arith.mulf %0, %1 : tensor<6x40xf32>
+      %5 = arith.addf %4, %2 : tensor<6x40xf32>
+      %6 = arith.maximumf %5, %3 : tensor<6x40xf32>
+      %7 = arith.truncf %6 : tensor<6x40xf32> to tensor<6x40xf16>
+      return %7, %5 : tensor<6x40xf16>, tensor<6x40xf32>
+    })");
+}
+
+// Index maps on top of each other: reshape, transpose, slice with a negative step.
+TEST(Codegen, MapWithViews) {
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<4x6x10xf32>) -> tensor<5x3x8xf32>
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [5, 3, 8], split = 2, aliases = [-1]>} {
+      %0 = mpc.transpose %x {permutation = array<i64: 2, 0, 1>} : tensor<4x6x10xf32> -> tensor<10x4x6xf32>
+      %1 = mpc.slice %0 {starts = array<i64: 9, 0, 0>, steps = array<i64: -2, 1, 1>} : tensor<10x4x6xf32> -> tensor<5x4x6xf32>
+      %2 = mpc.reshape %1 : tensor<5x4x6xf32> -> tensor<5x3x8xf32>
+      %3 = math.absf %2 : tensor<5x3x8xf32>
+      return %3 : tensor<5x3x8xf32>
+    })");
+}
+
+TEST(Codegen, ReshapeThatRegroups) {
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<6x35xf32>, %y: tensor<14x15xf32>, %b: tensor<7xf32>) -> tensor<10x3x7xf32>
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [10, 3, 7], split = 2, aliases = [-1]>} {
+      %0 = mpc.reshape %x : tensor<6x35xf32> -> tensor<10x3x7xf32>
+      %t = mpc.transpose %y {permutation = array<i64: 1, 0>} : tensor<14x15xf32> -> tensor<15x14xf32>
+      %1 = mpc.reshape %t : tensor<15x14xf32> -> tensor<10x3x7xf32>
+      %2 = arith.subf %0, %1 : tensor<10x3x7xf32>
+      %3 = mpc.broadcast %b {dimensions = array<i64: 2>} : tensor<7xf32> -> tensor<10x3x7xf32>
+      %4 = arith.addf %2, %3 : tensor<10x3x7xf32>
+      return %4 : tensor<10x3x7xf32>
+    })");
+}
+
+// Padding on both axes, cropping, and values between neighbours (the gradient of a strided slice).
+TEST(Codegen, Pad) {
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<5x9xf32>) -> tensor<10x27xf32>
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [10, 27], split = 1, aliases = [-1]>} {
+      %v = arith.constant 7.5 : f32
+      %0 = mpc.pad %x, %v {low = array<i64: 2, -1>, high = array<i64: -1, 4>, interior = array<i64: 1, 2>} : tensor<5x9xf32>, f32 -> tensor<10x28xf32>
+      %1 = mpc.slice %0 {starts = array<i64: 0, 1>, steps = array<i64: 1, 1>} : tensor<10x28xf32> -> tensor<10x27xf32>
+      %2 = arith.addf %1, %1 : tensor<10x27xf32>
+      return %2 : tensor<10x27xf32>
+    })");
+}
+
+TEST(Codegen, PadOfOuterDimensionOnly) {
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<3x4x16xf16>) -> tensor<3x7x16xf16>
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [3, 7, 16], split = 2, aliases = [-1]>} {
+      %v = arith.constant 0.0 : f16
+      %0 = mpc.pad %x, %v {low = array<i64: 0, 1, 0>, high = array<i64: 0, 2, 0>, interior = array<i64: 0, 0, 0>} : tensor<3x4x16xf16>, f16 -> tensor<3x7x16xf16>
+      return %0 : tensor<3x7x16xf16>
+    })");
+}
+
+TEST(Codegen, Concat) {
+  expectMatchesReference(R"(
+    func.func private @k(%a: tensor<4x5xf32>, %b: tensor<4x1xf32>, %c: tensor<4x7xf32>) -> tensor<8x13xf32>
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [8, 13], split = 1, aliases = [-1]>} {
+      %0 = mpc.concat %a, %b, %c {axis = 1 : i64} : (tensor<4x5xf32>, tensor<4x1xf32>, tensor<4x7xf32>) -> tensor<4x13xf32>
+      %1 = arith.negf %0 : tensor<4x13xf32>
+      %2 = mpc.concat %0, %1 {axis = 0 : i64} : (tensor<4x13xf32>, tensor<4x13xf32>) -> tensor<8x13xf32>
+      return %2 : tensor<8x13xf32>
+    })");
+}
+
+// Gather along an inner axis and along the first; an index outside reads the nearest element.
+TEST(Codegen, Gather) {
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<3x9x8xf32>, %i: tensor<2x2xi64>, %t: tensor<11x8xbf16>, %j: tensor<3x2x2xi32>) -> tensor<3x2x2x8xf32>
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [3, 2, 2, 8], split = 3, aliases = [-1]>} {
+      %0 = mpc.gather %x, %i {axis = 1 : i64} : tensor<3x9x8xf32>, tensor<2x2xi64> -> tensor<3x2x2x8xf32>
+      %1 = mpc.gather %t, %j {axis = 0 : i64} : tensor<11x8xbf16>, tensor<3x2x2xi32> -> tensor<3x2x2x8xbf16>
+      %2 = arith.extf %1 : tensor<3x2x2x8xbf16> to tensor<3x2x2x8xf32>
+      %3 = arith.addf %0, %2 : tensor<3x2x2x8xf32>
+      return %3 : tensor<3x2x2x8xf32>
+    })",
+                         14);
+}
+
+// i1 in memory, comparison of a class index with a running index (the one-hot row of a loss).
+TEST(Codegen, BooleansAndIota) {
+  expectMatchesReference(R"(
+    func.func private @k(%m: tensor<8x12xi1>, %l: tensor<8xi64>) -> (tensor<8x12xf32>, tensor<8x12xi1>)
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [8, 12], split = 1, aliases = [-1, -1]>} {
+      %0 = mpc.iota {axis = 1 : i64} : tensor<8x12xi64>
+      %1 = mpc.broadcast %l {dimensions = array<i64: 0>} : tensor<8xi64> -> tensor<8x12xi64>
+      %2 = arith.cmpi eq, %0, %1 : tensor<8x12xi64>
+      %one = arith.constant dense<1.0> : tensor<8x12xf32>
+      %half = arith.constant dense<0.5> : tensor<8x12xf32>
+      %3 = arith.select %2, %one, %half : tensor<8x12xi1>, tensor<8x12xf32>
+      %4 = arith.andi %2, %m : tensor<8x12xi1>
+      return %3, %4 : tensor<8x12xf32>, tensor<8x12xi1>
+    })",
+                         12);
+}
+
+// A scalar kernel and in-place results: the new value is only stored after everything is read.
+TEST(Codegen, ScalarsInPlace) {
+  expectMatchesReference(R"(
+    func.func private @k(%scale: tensor<f32>, %ok: tensor<i1>) -> (tensor<f32>, tensor<f32>)
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [], split = 0, aliases = [0, -1]>} {
+      %two = arith.constant dense<2.0> : tensor<f32>
+      %0 = arith.mulf %scale, %two : tensor<f32>
+      %1 = arith.select %ok, %0, %scale : tensor<i1>, tensor<f32>
+      %2 = arith.addf %1, %scale : tensor<f32>
+      return %1, %2 : tensor<f32>, tensor<f32>
+    })");
+}
+
+// An optimizer's update in place, skipped by a scalar: weights and moment.
+TEST(Codegen, UpdateInPlace) {
+  expectMatchesReference(R"(
+    func.func private @k(%w: tensor<33x17xf32>, %m: tensor<33x17xf32>, %g: tensor<33x17xf32>, %lr: tensor<f32>, %ok: tensor<i1>)
+        -> (tensor<33x17xf32>, tensor<33x17xf32>, tensor<33x17xbf16>)
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [33, 17], split = 1, aliases = [0, 1, -1]>} {
+      %mu = arith.constant dense<0.9> : tensor<33x17xf32>
+      %0 = arith.mulf %m, %mu : tensor<33x17xf32>
+      %1 = arith.addf %0, %g : tensor<33x17xf32>
+      %2 = mpc.broadcast %lr {dimensions = array<i64>} : tensor<f32> -> tensor<33x17xf32>
+      %3 = arith.mulf %2, %1 : tensor<33x17xf32>
+      %4 = arith.subf %w, %3 : tensor<33x17xf32>
+      %5 = mpc.broadcast %ok {dimensions = array<i64>} : tensor<i1> -> tensor<33x17xi1>
+      %6 = arith.select %5, %4, %w : tensor<33x17xi1>, tensor<33x17xf32>
+      %7 = arith.select %5, %1, %m : tensor<33x17xi1>, tensor<33x17xf32>
+      %8 = arith.truncf %6 : tensor<33x17xf32> to tensor<33x17xbf16>
+      return %6, %7, %8 : tensor<33x17xf32>, tensor<33x17xf32>, tensor<33x17xbf16>
+    })");
+}
+
+//===----------------------------------------------------------------------------------===//
+// Rows
+//===----------------------------------------------------------------------------------===//
+
+// max, then the sum of exponentials (kept for the last phase), then the quotient; half in and out.
+TEST(Codegen, Softmax) {
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<7x50xf16>) -> (tensor<7x50xf16>, tensor<7xf32>)
+        attributes {mpc.kernel = #mpc.kernel<row, domain = [7, 50], split = 1, aliases = [-1, -1]>} {
+      %0 = arith.extf %x : tensor<7x50xf16> to tensor<7x50xf32>
+      %1 = mpc.reduce max %0 {axes = array<i64: 1>} : tensor<7x50xf32> -> tensor<7xf32>
+      %2 = mpc.broadcast %1 {dimensions = array<i64: 0>} : tensor<7xf32> -> tensor<7x50xf32>
+      %3 = arith.subf %0, %2 : tensor<7x50xf32>
+      %4 = math.exp %3 : tensor<7x50xf32>
+      %5 = mpc.reduce sum %4 {axes = array<i64: 1>} : tensor<7x50xf32> -> tensor<7xf32>
+      %6 = mpc.broadcast %5 {dimensions = array<i64: 0>} : tensor<7xf32> -> tensor<7x50xf32>
+      %7 = arith.divf %4, %6 : tensor<7x50xf32>
+      %8 = arith.truncf %7 : tensor<7x50xf32> to tensor<7x50xf16>
+      %9 = math.log %5 : tensor<7xf32>
+      %10 = arith.addf %9, %1 : tensor<7xf32>
+      return %8, %10 : tensor<7x50xf16>, tensor<7xf32>
+    })");
+}
+
+// In place, and with the exponentials kept in the result's own buffer where it is another one.
+TEST(Codegen, SoftmaxInPlace) {
+  for (const char *alias : {"0", "-1"})
+    expectMatchesReference(std::string(R"(
+    func.func private @k(%x: tensor<3x4x21xf32>) -> tensor<3x4x21xf32>
+        attributes {mpc.kernel = #mpc.kernel<row, domain = [3, 4, 21], split = 2, aliases = [)") +
+                           alias + R"(]>} {
+      %1 = mpc.reduce max %x {axes = array<i64: 2>} : tensor<3x4x21xf32> -> tensor<3x4xf32>
+      %2 = mpc.broadcast %1 {dimensions = array<i64: 0, 1>} : tensor<3x4xf32> -> tensor<3x4x21xf32>
+      %3 = arith.subf %x, %2 : tensor<3x4x21xf32>
+      %4 = math.exp %3 : tensor<3x4x21xf32>
+      %5 = mpc.reduce sum %4 {axes = array<i64: 2>} : tensor<3x4x21xf32> -> tensor<3x4xf32>
+      %6 = mpc.broadcast %5 {dimensions = array<i64: 0, 1>} : tensor<3x4xf32> -> tensor<3x4x21xf32>
+      %7 = arith.divf %4, %6 : tensor<3x4x21xf32>
+      return %7 : tensor<3x4x21xf32>
+    })");
+}
+
+// A result that is itself kept: exp in its own buffer, and the sum that follows.
+TEST(Codegen, KeptInTheResult) {
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<5x19xf32>) -> (tensor<5x19xf32>, tensor<5x19xf32>)
+        attributes {mpc.kernel = #mpc.kernel<row, domain = [5, 19], split = 1, aliases = [-1, 0]>} {
+      %4 = math.exp %x : tensor<5x19xf32>
+      %5 = mpc.reduce sum %4 {axes = array<i64: 1>} : tensor<5x19xf32> -> tensor<5xf32>
+      %6 = mpc.broadcast %5 {dimensions = array<i64: 0>} : tensor<5xf32> -> tensor<5x19xf32>
+      %7 = arith.divf %4, %6 : tensor<5x19xf32>
+      return %4, %7 : tensor<5x19xf32>, tensor<5x19xf32>
+    })");
+}
+
+// Mean, then the mean of squared differences, then scale and shift; statistics are results too. One row and many.
+TEST(Codegen, LayerNorm) {
+  for (const char *rows : {"1", "9"}) {
+    std::string text = R"(
+    func.func private @k(%x: tensor<ROWSx6x8xbf16>, %g: tensor<6x8xf32>, %b: tensor<6x8xf32>) -> (tensor<ROWSx6x8xbf16>, tensor<ROWSxf32>, tensor<ROWSxf32>)
+        attributes {mpc.kernel = #mpc.kernel<row, domain = [ROWS, 6, 8], split = 1, aliases = [-1, -1, -1]>} {
+      %n = arith.constant dense<48.0> : tensor<ROWSxf32>
+      %eps = arith.constant dense<1.0e-5> : tensor<ROWSxf32>
+      %0 = arith.extf %x : tensor<ROWSx6x8xbf16> to tensor<ROWSx6x8xf32>
+      %1 = mpc.reduce sum %0 {axes = array<i64: 1, 2>} : tensor<ROWSx6x8xf32> -> tensor<ROWSxf32>
+      %2 = arith.divf %1, %n : tensor<ROWSxf32>
+      %3 = mpc.broadcast %2 {dimensions = array<i64: 0>} : tensor<ROWSxf32> -> tensor<ROWSx6x8xf32>
+      %4 = arith.subf %0, %3 : tensor<ROWSx6x8xf32>
+      %5 = arith.mulf %4, %4 : tensor<ROWSx6x8xf32>
+      %6 = mpc.reduce sum %5 {axes = array<i64: 1, 2>} : tensor<ROWSx6x8xf32> -> tensor<ROWSxf32>
+      %7 = arith.divf %6, %n : tensor<ROWSxf32>
+      %8 = arith.addf %7, %eps : tensor<ROWSxf32>
+      %9 = math.rsqrt %8 : tensor<ROWSxf32>
+      %10 = mpc.broadcast %9 {dimensions = array<i64: 0>} : tensor<ROWSxf32> -> tensor<ROWSx6x8xf32>
+      %11 = arith.mulf %4, %10 : tensor<ROWSx6x8xf32>
+      %12 = mpc.broadcast %g {dimensions = array<i64: 1, 2>} : tensor<6x8xf32> -> tensor<ROWSx6x8xf32>
+      %13 = mpc.broadcast %b {dimensions = array<i64: 1, 2>} : tensor<6x8xf32> -> tensor<ROWSx6x8xf32>
+      %14 = arith.mulf %11, %12 : tensor<ROWSx6x8xf32>
+      %15 = arith.addf %14, %13 : tensor<ROWSx6x8xf32>
+      %16 = arith.truncf %15 : tensor<ROWSx6x8xf32> to tensor<ROWSx6x8xbf16>
+      return %16, %2, %9 : tensor<ROWSx6x8xbf16>, tensor<ROWSxf32>, tensor<ROWSxf32>
+    })";
+    for (size_t at; (at = text.find("ROWS")) != std::string::npos;)
+      text.replace(at, 4, rows);
+    expectMatchesReference(text);
+  }
+}
+
+// A group norm's rows, with a scale that changes every 20 elements: the row becomes two loops.
+TEST(Codegen, RowWithScalePerChannel) {
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<4x3x20xf32>, %g: tensor<3xf32>) -> (tensor<4x3x20xf32>, tensor<4xf32>)
+        attributes {mpc.kernel = #mpc.kernel<row, domain = [4, 3, 20], split = 1, aliases = [-1, -1]>} {
+      %0 = mpc.broadcast %g {dimensions = array<i64: 1>} : tensor<3xf32> -> tensor<4x3x20xf32>
+      %1 = arith.mulf %x, %0 : tensor<4x3x20xf32>
+      %2 = mpc.reduce max %1 {axes = array<i64: 1, 2>} : tensor<4x3x20xf32> -> tensor<4xf32>
+      %3 = mpc.broadcast %2 {dimensions = array<i64: 0>} : tensor<4xf32> -> tensor<4x3x20xf32>
+      %4 = arith.subf %1, %3 : tensor<4x3x20xf32>
+      return %4, %2 : tensor<4x3x20xf32>, tensor<4xf32>
+    })");
+}
+
+// max and min keep NaN, also in the middle of a row; an empty maximum is -inf.
+TEST(Codegen, MaxAndMinKeepNaN) {
+  KernelRunner runner(R"(
+    func.func private @k(%x: tensor<3x70xf32>) -> (tensor<3xf32>, tensor<3xf32>)
+        attributes {mpc.kernel = #mpc.kernel<row, domain = [3, 70], split = 1, aliases = [-1, -1]>} {
+      %1 = mpc.reduce max %x {axes = array<i64: 1>} : tensor<3x70xf32> -> tensor<3xf32>
+      %2 = mpc.reduce min %x {axes = array<i64: 1>} : tensor<3x70xf32> -> tensor<3xf32>
+      return %1, %2 : tensor<3xf32>, tensor<3xf32>
+    })");
+  ASSERT_TRUE(runner.ok());
+  for (int place : {0, 1, 17, 64, 69}) {
+    Tensor x{{3, 70}, std::vector<double>(210, -INFINITY)};
+    x.data[70 + place] = NAN;
+    x.data[140 + place] = 2;
+    std::vector<Tensor> y = runner.run(runner.kernel(), {x});
+    EXPECT_EQ(y[0].data[0], -INFINITY);
+    EXPECT_TRUE(std::isnan(y[0].data[1]) && std::isnan(y[1].data[1])) << place;
+    EXPECT_EQ(y[0].data[2], 2);
+  }
+}
+
+//===----------------------------------------------------------------------------------===//
+// Columns
+//===----------------------------------------------------------------------------------===//
+
+// A bias gradient and the statistics of batch normalization: three sums in one reading, more rows than one chunk has.
+TEST(Codegen, ColumnSums) {
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<37x11x24xf16>, %y: tensor<37x11x24xf32>) -> (tensor<24xf32>, tensor<24xf32>, tensor<24xf32>)
+        attributes {mpc.kernel = #mpc.kernel<column, domain = [37, 11, 24], split = 2, aliases = [-1, -1, -1]>} {
+      %n = arith.constant dense<407.0> : tensor<24xf32>
+      %0 = arith.extf %x : tensor<37x11x24xf16> to tensor<37x11x24xf32>
+      %1 = arith.mulf %0, %y : tensor<37x11x24xf32>
+      %2 = mpc.reduce sum %0 {axes = array<i64: 0, 1>} : tensor<37x11x24xf32> -> tensor<24xf32>
+      %3 = mpc.reduce sum %1 {axes = array<i64: 0, 1>} : tensor<37x11x24xf32> -> tensor<24xf32>
+      %4 = mpc.reduce max %y {axes = array<i64: 0, 1>} : tensor<37x11x24xf32> -> tensor<24xf32>
+      %5 = arith.divf %2, %n : tensor<24xf32>
+      %6 = arith.addf %5, %3 : tensor<24xf32>
+      return %5, %6, %4 : tensor<24xf32>, tensor<24xf32>, tensor<24xf32>
+    })",
+                         3, 2e-5);
+}
+
+// Many columns, few rows: several blocks of columns; a result in place of an argument.
+TEST(Codegen, WideColumns) {
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<67x2500xf32>, %old: tensor<2500xf32>) -> tensor<2500xf32>
+        attributes {mpc.kernel = #mpc.kernel<column, domain = [67, 2500], split = 1, aliases = [1]>} {
+      %0 = mpc.reduce sum %x {axes = array<i64: 0>} : tensor<67x2500xf32> -> tensor<2500xf32>
+      %1 = arith.addf %0, %old : tensor<2500xf32>
+      return %1 : tensor<2500xf32>
+    })",
+                         3, 2e-5);
+}
+
+// To a scalar: many elements; a factor per row; few elements; and the square sums of gradients, which are f64.
+TEST(Codegen, ScalarSums) {
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<150x300xf32>, %w: tensor<150xf32>) -> (tensor<f32>, tensor<f32>)
+        attributes {mpc.kernel = #mpc.kernel<column, domain = [150, 300], split = 2, aliases = [-1, -1]>} {
+      %0 = mpc.broadcast %w {dimensions = array<i64: 0>} : tensor<150xf32> -> tensor<150x300xf32>
+      %1 = arith.mulf %x, %0 : tensor<150x300xf32>
+      %2 = mpc.reduce sum %1 {axes = array<i64: 0, 1>} : tensor<150x300xf32> -> tensor<f32>
+      %3 = mpc.reduce min %x {axes = array<i64: 0, 1>} : tensor<150x300xf32> -> tensor<f32>
+      return %2, %3 : tensor<f32>, tensor<f32>
+    })",
+                         3, 1e-4);
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<2x70000xf32>, %w: tensor<2xf32>) -> tensor<f64>
+        attributes {mpc.kernel = #mpc.kernel<column, domain = [2, 70000], split = 2, aliases = [-1]>} {
+      %0 = mpc.broadcast %w {dimensions = array<i64: 0>} : tensor<2xf32> -> tensor<2x70000xf32>
+      %1 = arith.mulf %x, %0 : tensor<2x70000xf32>
+      %2 = arith.extf %1 : tensor<2x70000xf32> to tensor<2x70000xf64>
+      %3 = arith.mulf %2, %2 : tensor<2x70000xf64>
+      %4 = mpc.reduce sum %3 {axes = array<i64: 0, 1>} : tensor<2x70000xf64> -> tensor<f64>
+      return %4 : tensor<f64>
+    })",
+                         3, 1e-6);
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<5xi1>, %y: tensor<5xf16>) -> (tensor<i64>, tensor<f64>)
+        attributes {mpc.kernel = #mpc.kernel<column, domain = [5], split = 1, aliases = [-1, -1]>} {
+      %0 = arith.extui %x : tensor<5xi1> to tensor<5xi64>
+      %1 = mpc.reduce sum %0 {axes = array<i64: 0>} : tensor<5xi64> -> tensor<i64>
+      %2 = mpc.reduce sum %y {axes = array<i64: 0>} : tensor<5xf16> -> tensor<f64>
+      return %1, %2 : tensor<i64>, tensor<f64>
+    })");
+}
+
+//===----------------------------------------------------------------------------------===//
+// Windows
+//===----------------------------------------------------------------------------------===//
+
+namespace {
+struct Pool {
+  const char *input, *output, *attributes;
+};
+// Plain 2×2; overlapping with pads; channels last; dilated; ceil_mode with an uneven last window; 1-D; a large window, which is a loop.
+const Pool kPools[] = {
+    {"2x3x8x8", "2x3x4x4", "kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>"},
+    {"2x3x7x9", "2x3x4x5", "kernel = array<i64: 3, 3>, strides = array<i64: 2, 2>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>"},
+    {"2x7x9x16", "2x4x5x16",
+     "kernel = array<i64: 3, 3>, strides = array<i64: 2, 2>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, channels_last"},
+    {"1x2x9x8", "1x2x5x4", "kernel = array<i64: 3, 2>, strides = array<i64: 1, 2>, pads = array<i64: 0, 1, 0, 1>, dilations = array<i64: 2, 2>"},
+    {"2x2x6x6", "2x2x3x3", "kernel = array<i64: 3, 3>, strides = array<i64: 2, 2>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>"},
+    {"3x4x11", "3x4x11", "kernel = array<i64: 3>, strides = array<i64: 1>, pads = array<i64: 1, 1>, dilations = array<i64: 1>"},
+    {"2x9x9x5", "2x3x3x5",
+     "kernel = array<i64: 5, 5>, strides = array<i64: 3, 3>, pads = array<i64: 2, 2, 1, 1>, dilations = array<i64: 1, 1>, channels_last"},
+};
+std::string kernelOf(const Pool &pool, std::string text) {
+  auto fill = [&](const std::string &key, std::string value) {
+    for (size_t at; (at = text.find(key)) != std::string::npos;)
+      text.replace(at, key.size(), value);
+  };
+  auto list = [](std::string shape) {
+    for (char &c : shape)
+      c = c == 'x' ? ',' : c;
+    return shape;
+  };
+  fill("IN_DOMAIN", list(pool.input));
+  fill("OUT_DOMAIN", list(pool.output));
+  fill("IN", pool.input);
+  fill("OUT", pool.output);
+  fill("ATTRS", pool.attributes);
+  return text;
+}
+} // namespace
+
+TEST(Codegen, MaxPool) {
+  for (const Pool &pool : kPools) {
+    SCOPED_TRACE(pool.attributes);
+    expectMatchesReference(kernelOf(pool, R"(
+      func.func private @k(%x: tensor<INxf32>) -> (tensor<OUTxf32>, tensor<OUTxi32>)
+          attributes {mpc.kernel = #mpc.kernel<map, domain = [OUT_DOMAIN], split = 1, aliases = [-1, -1]>} {
+        %0, %1 = mpc.max_pool %x {ATTRS} : (tensor<INxf32>) -> (tensor<OUTxf32>, tensor<OUTxi32>)
+        return %0, %1 : tensor<OUTxf32>, tensor<OUTxi32>
+      })"));
+    // Only the value, of a half, after a relu.
+    expectMatchesReference(kernelOf(pool, R"(
+      func.func private @k(%x: tensor<INxf16>) -> tensor<OUTxf16>
+          attributes {mpc.kernel = #mpc.kernel<map, domain = [OUT_DOMAIN], split = 1, aliases = [-1]>} {
+        %z = arith.constant dense<0.0> : tensor<INxf16>
+        %r = arith.maximumf %x, %z : tensor<INxf16>
+        %0, %1 = mpc.max_pool %r {ATTRS} : (tensor<INxf16>) -> (tensor<OUTxf16>, tensor<OUTxi32>)
+        return %0 : tensor<OUTxf16>
+      })"));
+  }
+}
+
+TEST(Codegen, MaxPoolGrad) {
+  for (const Pool &pool : kPools) {
+    SCOPED_TRACE(pool.attributes);
+    expectMatchesReference(kernelOf(pool, R"(
+      func.func private @k(%g: tensor<OUTxf16>, %i: tensor<OUTxi32>) -> tensor<INxf32>
+          attributes {mpc.kernel = #mpc.kernel<map, domain = [IN_DOMAIN], split = 1, aliases = [-1]>} {
+        %0 = arith.extf %g : tensor<OUTxf16> to tensor<OUTxf32>
+        %1 = mpc.max_pool_grad %0, %i {ATTRS} : (tensor<OUTxf32>, tensor<OUTxi32>) -> tensor<INxf32>
+        return %1 : tensor<INxf32>
+      })"),
+                           3);
+  }
+}
+
+TEST(Codegen, AveragePool) {
+  for (const Pool &pool : kPools)
+    for (const char *include : {"", ", count_include_pad"}) {
+      SCOPED_TRACE(pool.attributes);
+      Pool variant = pool;
+      std::string attributes = std::string(pool.attributes) + include;
+      variant.attributes = attributes.c_str();
+      expectMatchesReference(kernelOf(variant, R"(
+        func.func private @k(%x: tensor<INxf16>) -> tensor<OUTxf16>
+            attributes {mpc.kernel = #mpc.kernel<map, domain = [OUT_DOMAIN], split = 1, aliases = [-1]>} {
+          %0 = mpc.average_pool %x {ATTRS} : (tensor<INxf16>) -> tensor<OUTxf16>
+          return %0 : tensor<OUTxf16>
+        })"));
+      expectMatchesReference(kernelOf(variant, R"(
+        func.func private @k(%g: tensor<OUTxf32>) -> tensor<INxf32>
+            attributes {mpc.kernel = #mpc.kernel<map, domain = [IN_DOMAIN], split = 1, aliases = [-1]>} {
+          %0 = mpc.average_pool_grad %g {ATTRS} : (tensor<OUTxf32>) -> tensor<INxf32>
+          return %0 : tensor<INxf32>
+        })"));
+    }
+}
+
+//===----------------------------------------------------------------------------------===//
+// Scatter and random numbers
+//===----------------------------------------------------------------------------------===//
+
+TEST(Codegen, ScatterAdd) {
+  // The gradient of an embedding: updates from an expression, repeated indices.
+  expectMatchesReference(R"(
+    func.func private @k(%i: tensor<4x9xi64>, %u: tensor<4x9x150xf16>) -> tensor<11x150xf32>
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [11, 150], split = 0, aliases = [-1]>} {
+      %0 = arith.extf %u : tensor<4x9x150xf16> to tensor<4x9x150xf32>
+      %1 = mpc.scatter_add %i, %0 {axis = 0 : i64} : (tensor<4x9xi64>, tensor<4x9x150xf32>) -> tensor<11x150xf32>
+      return %1 : tensor<11x150xf32>
+    })",
+                         11);
+  // With the sum so far, in place; along an inner axis; nothing behind the axis.
+  expectMatchesReference(R"(
+    func.func private @k(%i: tensor<9xi64>, %u: tensor<9x70xf32>, %s: tensor<5x70xf32>) -> tensor<5x70xf32>
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [5, 70], split = 0, aliases = [2]>} {
+      %1 = mpc.scatter_add %i, %u init %s {axis = 0 : i64} : (tensor<9xi64>, tensor<9x70xf32>, tensor<5x70xf32>) -> tensor<5x70xf32>
+      return %1 : tensor<5x70xf32>
+    })",
+                         5);
+  expectMatchesReference(R"(
+    func.func private @k(%i: tensor<6xi32>, %u: tensor<3x6x4xf32>, %s: tensor<3x5x4xf32>) -> tensor<3x5x4xf32>
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [3, 5, 4], split = 1, aliases = [-1]>} {
+      %1 = mpc.scatter_add %i, %u init %s {axis = 1 : i64} : (tensor<6xi32>, tensor<3x6x4xf32>, tensor<3x5x4xf32>) -> tensor<3x5x4xf32>
+      return %1 : tensor<3x5x4xf32>
+    })",
+                         5);
+  expectMatchesReference(R"(
+    func.func private @k(%i: tensor<20xi64>, %u: tensor<20xf32>) -> tensor<5xf32>
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [5], split = 0, aliases = [-1]>} {
+      %1 = mpc.scatter_add %i, %u {axis = 0 : i64} : (tensor<20xi64>, tensor<20xf32>) -> tensor<5xf32>
+      return %1 : tensor<5xf32>
+    })",
+                         5);
+}
+
+// The known answer of Random123 for key 0 and counter 0, then dropout against the reference.
+TEST(Codegen, Philox) {
+  KernelRunner runner(R"(
+    func.func private @k(%s: tensor<2xi64>) -> tensor<4xf32>
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [4], split = 0, aliases = [-1]>} {
+      %0 = mpc.random_uniform %s {operator_id = 0 : i64, seed = 0 : i64} : tensor<2xi64> -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    })");
+  ASSERT_TRUE(runner.ok());
+  Tensor y = runner.run(runner.kernel(), {Tensor{{2}, {0, 0}}})[0];
+  const uint32_t expected[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(y.data[i], double(expected[i] >> 8) * 0x1p-24);
+
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<5x4x30xf32>, %s: tensor<2xi64>) -> tensor<5x30x4xf32>
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [5, 30, 4], split = 2, aliases = [-1]>} {
+      %u = mpc.random_uniform %s {operator_id = 77 : i64, seed = 123 : i64} : tensor<2xi64> -> tensor<5x4x30xf32>
+      %p = arith.constant dense<0.25> : tensor<5x4x30xf32>
+      %z = arith.constant dense<0.0> : tensor<5x4x30xf32>
+      %keep = arith.cmpf oge, %u, %p : tensor<5x4x30xf32>
+      %y = arith.select %keep, %x, %z : tensor<5x4x30xi1>, tensor<5x4x30xf32>
+      %t = mpc.transpose %y {permutation = array<i64: 0, 2, 1>} : tensor<5x4x30xf32> -> tensor<5x30x4xf32>
+      return %t : tensor<5x30x4xf32>
+    })",
+                         1 << 30);
+  // Whole fours per row.
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<6x64xf32>, %s: tensor<2xi64>) -> tensor<6x64xf32>
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [6, 64], split = 1, aliases = [-1]>} {
+      %u = mpc.random_uniform %s {operator_id = 5 : i64, seed = 9 : i64} : tensor<2xi64> -> tensor<6x64xf32>
+      %y = arith.mulf %x, %u : tensor<6x64xf32>
+      return %y : tensor<6x64xf32>
+    })",
+                         1 << 30);
+}
+
+//===----------------------------------------------------------------------------------===//
+// Numbers
+//===----------------------------------------------------------------------------------===//
+
+// Every f16 number to f32 and back; rounding of f32 to both halves, at ties, limits and random bits; with the CPU's instructions and without.
+TEST(Codegen, HalfConversions) {
+  for (const char *cpu : {"native", "x86-64"}) {
+    SCOPED_TRACE(cpu);
+    constexpr int n = 1 << 16;
+    std::string text = R"(
+      func.func private @k(%h: tensor<65536xf16>, %x: tensor<65536xf32>) -> (tensor<65536xf32>, tensor<65536xf16>, tensor<65536xf16>, tensor<65536xbf16>)
+          attributes {mpc.kernel = #mpc.kernel<map, domain = [65536], split = 0, aliases = [-1, -1, -1, -1]>} {
+        %0 = arith.extf %h : tensor<65536xf16> to tensor<65536xf32>
+        %1 = arith.truncf %0 : tensor<65536xf32> to tensor<65536xf16>
+        %2 = arith.truncf %x : tensor<65536xf32> to tensor<65536xf16>
+        %3 = arith.truncf %x : tensor<65536xf32> to tensor<65536xbf16>
+        return %0, %1, %2, %3 : tensor<65536xf32>, tensor<65536xf16>, tensor<65536xf16>, tensor<65536xbf16>
+      })";
+    KernelRunner runner(text, cpu);
+    ASSERT_TRUE(runner.ok());
+    auto *context = &runner.context;
+    mlir::Type f16 = mlir::Float16Type::get(context), bf16 = mlir::BFloat16Type::get(context), f32 = mlir::Float32Type::get(context);
+    Storage h(n * 2), x(n * 4), wide(n * 4), back(n * 2), f(n * 2), bf(n * 2);
+    std::mt19937 generator(1);
+    for (int i = 0; i < n; ++i) {
+      h.as<uint16_t>()[i] = i;
+      // Random bits; half of them near the range of f16, some exactly between two halves.
+      uint32_t bits = generator();
+      if (i % 2)
+        bits = (bits & 0x807fffff) | ((100 + (bits >> 24) % 46) << 23);
+      if (i % 8 == 1)
+        bits = (bits & 0xffffe000) | 0x1000;
+      if (i % 8 == 3)
+        bits = (bits & 0xffff0000) | 0x8000;
+      x.as<uint32_t>()[i] = bits;
+    }
+    const float edges[] = {65504, 65519.99f, 65520, 65536, -65520, 0x1p-24f, 0x1p-25f, 0x1.000002p-25f, 0x1p-14f, INFINITY, -INFINITY, NAN, 0.0f, -0.0f, 3.4e38f};
+    for (size_t i = 0; i < std::size(edges); ++i)
+      x.as<float>()[i] = edges[i];
+    runner.run(runner.kernel(), {h.data(), x.data(), wide.data(), back.data(), f.data(), bf.data()});
+    int wrong = 0;
+    for (int i = 0; i < n && wrong < 5; ++i) {
+      double value = fromBits(i, f16), got = wide.as<float>()[i];
+      wrong += !(std::isnan(value) ? std::isnan(got) : value == got && std::signbit(value) == std::signbit(got));
+      wrong += std::isnan(value) ? !std::isnan(fromBits(back.as<uint16_t>()[i], f16)) : back.as<uint16_t>()[i] != i;
+      double number = fromBits(x.as<uint32_t>()[i], f32);
+      for (auto [type, bits] : {std::pair(f16, f.as<uint16_t>()[i]), std::pair(bf16, bf.as<uint16_t>()[i])}) {
+        bool ok = std::isnan(number) ? std::isnan(fromBits(bits, type)) : bitsOf(number, type) == bits;
+        // AVX512-BF16 takes and gives zero for subnormal numbers.
+        ok |= type == bf16 && std::abs(number) < 0x1p-126 && fromBits(bits, type) == 0;
+        EXPECT_TRUE(ok) << number << " becomes " << fromBits(bits, type);
+        wrong += !ok;
+      }
+    }
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
+// The polynomials against libm, in units of the last place, over all exponents, and exactly at the special values.
+TEST(Codegen, ElementaryFunctions) {
+  struct Function {
+    const char *name;
+    double (*exact)(double);
+    double low, high; ///< of the random arguments
+    double ulps;
+  };
+  const Function functions[] = {
+      {"exp", std::exp, -110, 95, 2},      {"expm1", std::expm1, -30, 95, 3}, {"log", std::log, 0, 1e30, 2},
+      {"log1p", std::log1p, -1, 1e3, 4},   {"tanh", std::tanh, -12, 12, 3},   {"erf", std::erf, -6, 6, 3},
+      {"sqrt", std::sqrt, 0, 1e10, 0.51},
+  };
+  for (const char *cpu : {"native", "x86-64"})
+    for (const Function &function : functions) {
+      SCOPED_TRACE(std::string(function.name) + " " + cpu);
+      constexpr int n = 100000;
+      std::string text = R"(
+        func.func private @k(%x: tensor<100000xf32>) -> tensor<100000xf32>
+            attributes {mpc.kernel = #mpc.kernel<map, domain = [100000], split = 0, aliases = [-1]>} {
+          %0 = math.NAME %x : tensor<100000xf32>
+          return %0 : tensor<100000xf32>
+        })";
+      text.replace(text.find("NAME"), 4, function.name);
+      KernelRunner runner(text, cpu);
+      ASSERT_TRUE(runner.ok());
+      Storage x(n * 4), y(n * 4);
+      std::mt19937 generator(3);
+      std::uniform_real_distribution<double> plain(function.low, function.high), exponent(-45, 38);
+      for (int i = 0; i < n; ++i) {
+        double size = std::pow(10, exponent(generator));
+        x.as<float>()[i] = i % 3 == 0 ? size : i % 3 == 1 ? -size : plain(generator);
+      }
+      const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1, -1, 88.72283f, 88.72284f, -87.33654f, -103.97f, -104.0f, 1000, -1000, 1e-45f, 3.4e38f, -3.4e38f};
+      std::copy(std::begin(special), std::end(special), x.as<float>());
+      runner.run(runner.kernel(), {x.data(), y.data()});
+      double worst = 0, where = 0;
+      for (int i = 0; i < n; ++i) {
+        float argument = x.as<float>()[i], got = y.as<float>()[i];
+        double exact = function.exact(argument);
+        float want = static_cast<float>(exact);
+        if (std::isnan(want) || std::isinf(want) || want == 0 || std::isnan(got) || std::isinf(got)) {
+          bool same = std::isnan(want) ? std::isnan(got) : want == got;
+          double ulp = std::abs(static_cast<double>(std::nextafter(3.4028234e38f, 0.0f)) - 3.4028234663852886e38);
+          same |= std::abs(exact) > 3.40282e38 && std::abs(got) > 3.40282e38 && std::abs(exact) < 3.4028234663852886e38 + 4 * ulp; // the very edge
+          same |= want == 0 && std::abs(got) < 2e-45;
+          EXPECT_TRUE(same) << function.name << "(" << argument << ") = " << got << ", not " << want;
+          continue;
+        }
+        double ulp = std::max<double>(std::nextafter(std::abs(want), INFINITY) - std::abs(want), 0x1p-149);
+        double error = std::abs(got - exact) / ulp;
+        if (error > worst)
+          worst = error, where = argument;
+      }
+      EXPECT_LE(worst, function.ulps) << function.name << " at " << where;
+      std::printf("%s (%s): %.2f units at %g\n", function.name, cpu, worst, where);
+    }
+}
+
+// fp64 goes through libm.
+TEST(Codegen, Doubles) {
+  expectMatchesReference(R"(
+    func.func private @k(%x: tensor<40xf64>) -> (tensor<40xf64>, tensor<40xf64>, tensor<40xf64>, tensor<40xf64>)
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [40], split = 0, aliases = [-1, -1, -1, -1]>} {
+      %0 = math.exp %x : tensor<40xf64>
+      %1 = math.tanh %x : tensor<40xf64>
+      %2 = math.erf %x : tensor<40xf64>
+      %3 = math.absf %x : tensor<40xf64>
+      %4 = math.log1p %3 : tensor<40xf64>
+      %5 = math.expm1 %4 : tensor<40xf64>
+      return %0, %1, %2, %5 : tensor<40xf64>, tensor<40xf64>, tensor<40xf64>, tensor<40xf64>
+    })",
+                         3, 1e-14);
+}
+
+TEST(Codegen, Powers) {
+  for (const char *exponent : {"2.0", "3.0", "-1.0", "0.5", "-0.5", "1.0", "1.7"}) {
+    std::string text = R"(
+      func.func private @k(%x: tensor<40xf32>) -> tensor<40xf32>
+          attributes {mpc.kernel = #mpc.kernel<map, domain = [40], split = 0, aliases = [-1]>} {
+        %e = arith.constant dense<EXPONENT> : tensor<40xf32>
+        %a = math.absf %x : tensor<40xf32>
+        %0 = math.powf %a, %e : tensor<40xf32>
+        return %0 : tensor<40xf32>
+      })";
+    text.replace(text.find("EXPONENT"), 8, exponent);
+    expectMatchesReference(text);
+  }
+}
+
+//===----------------------------------------------------------------------------------===//
+// The table
+//===----------------------------------------------------------------------------------===//
+
+// Equal bodies share their functions; a column kernel has two.
+TEST(Codegen, KernelIndex) {
+  std::string map = R"((%x: tensor<8xf32>) -> tensor<8xf32> attributes {mpc.kernel = #mpc.kernel<map, domain = [8], split = 0, aliases = [-1]>} {
+      %0 = arith.negf %x {mpc.node = "NODE"} : tensor<8xf32>
+      return %0 : tensor<8xf32>
+    })";
+  std::string column = R"((%x: tensor<8xf32>) -> tensor<f32> attributes {mpc.kernel = #mpc.kernel<column, domain = [8], split = 1, aliases = [-1]>} {
+      %0 = mpc.reduce sum %x {axes = array<i64: 0>} : tensor<8xf32> -> tensor<f32>
+      return %0 : tensor<f32>
+    })";
+  auto other = map;
+  other.replace(other.find("NODE"), 4, "another");
+  KernelRunner runner("func.func private @a" + map + "\nfunc.func private @s" + column + "\nfunc.func private @b" + other);
+  ASSERT_TRUE(runner.ok());
+  mpc::KernelIndex table = mpc::kernelIndex(*runner.module);
+  EXPECT_EQ(table.entries.size(), 3u);
+  EXPECT_EQ(table.index["a"], table.index["b"]);
+  EXPECT_EQ(table.index["s.partial"], 1u);
+  EXPECT_EQ(table.index["s.combine"], 2u);
+}
+
+TEST(Codegen, UnknownCpu) {
+  auto cpu = mpc::describeCpu("486turbo");
+  ASSERT_FALSE(static_cast<bool>(cpu));
+  EXPECT_NE(llvm::toString(cpu.takeError()).find("--cpu=486turbo"), std::string::npos);
+}
