@@ -7,7 +7,8 @@
 
 namespace mpc {
 
-/// Role of the result of @apply that insert-optimizer takes away: what a gradient is multiplied by (unscale and clip in one).
+/// Role of the result of @apply that insert-optimizer takes away: what a gradient is multiplied by
+/// (unscale and clip in one).
 inline constexpr llvm::StringLiteral kFactorRole = "factor";
 
 /// Element `row` of the argument of role hyper, as a scalar tensor.

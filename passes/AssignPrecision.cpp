@@ -36,13 +36,15 @@ struct AssignPrecision : mpc::impl::AssignPrecisionBase<AssignPrecision> {
   void runOnOperation() override;
 
 private:
-  LogicalResult compile(ArrayRef<std::string> texts, StringRef option, std::vector<std::shared_ptr<llvm::Regex>> &regexes);
+  LogicalResult compile(ArrayRef<std::string> texts, StringRef option,
+                        std::vector<std::shared_ptr<llvm::Regex>> &regexes);
 };
 
 /// Rewrites one function by its plan.
 class Rewriter {
 public:
-  Rewriter(func::FuncOp f, const PrecisionPlan &plan, Type half) : f(f), plan(plan), half(half), b(f.getContext(), &listener) {}
+  Rewriter(func::FuncOp f, const PrecisionPlan &plan, Type half)
+      : f(f), plan(plan), half(half), b(f.getContext(), &listener) {}
   void run();
 
 private:
@@ -94,13 +96,15 @@ Value Rewriter::roundConstant(Value v, Attribute constant) {
     return y;
   };
   auto type = tensorType(v).clone(half);
-  DenseElementsAttr rounded = elements.isSplat()
-                                  ? DenseElementsAttr::get(type, round(elements.getSplatValue<APFloat>()))
-                                  : DenseElementsAttr(elements.mapValues(half, [&](const APFloat &x) { return round(x).bitcastToAPInt(); }));
+  DenseElementsAttr rounded =
+      elements.isSplat() ? DenseElementsAttr::get(type, round(elements.getSplatValue<APFloat>()))
+                         : DenseElementsAttr(elements.mapValues(
+                               half, [&](const APFloat &x) { return round(x).bitcastToAPInt(); }));
   return arith::ConstantOp::create(b, v.getLoc(), rounded);
 }
 
-// v in half. Parameters and constants are rounded themselves, before any index map, so that the copy is the parameter's.
+// v in half. Parameters and constants are rounded themselves, before any index map, so that the
+// copy is the parameter's.
 Value Rewriter::narrow(Value v) {
   if (isHalfTyped(v))
     return v;
@@ -109,7 +113,8 @@ Value Rewriter::narrow(Value v) {
     if (matchPattern(v, m_Constant(&constant)) && isa<DenseFPElementsAttr>(constant))
       return roundConstant(v, constant);
     Operation *op = v.getDefiningOp();
-    if (op && plan.state(v) == State::follow && isa<BroadcastOp, ReshapeOp, TransposeOp, SliceOp, ConcatOp, GatherOp>(op)) {
+    if (op && plan.state(v) == State::follow &&
+        isa<BroadcastOp, ReshapeOp, TransposeOp, SliceOp, ConcatOp, GatherOp>(op)) {
       IRMapping mapping;
       for (unsigned i : viewOperands(op))
         mapping.map(op->getOperand(i), narrow(op->getOperand(i)));
@@ -177,8 +182,10 @@ void Rewriter::rewriteView(Operation *op) {
     if (matchPattern(pad.getValue(), m_Constant(&value))) {
       APFloat rounded = value.getValue();
       bool lossy;
-      rounded.convert(cast<FloatType>(half).getFloatSemantics(), APFloat::rmNearestTiesToEven, &lossy);
-      pad.getValueMutable().assign(arith::ConstantOp::create(b, op->getLoc(), FloatAttr::get(half, rounded)));
+      rounded.convert(cast<FloatType>(half).getFloatSemantics(), APFloat::rmNearestTiesToEven,
+                      &lossy);
+      pad.getValueMutable().assign(
+          arith::ConstantOp::create(b, op->getLoc(), FloatAttr::get(half, rounded)));
     } else {
       pad.getValueMutable().assign(arith::TruncFOp::create(b, op->getLoc(), half, pad.getValue()));
     }
@@ -205,7 +212,8 @@ void Rewriter::rewrite(Operation *op) {
     return widen(op, {0});
   case PrecisionKind::sum:
     // a sum reads half itself, into its f32 accumulator
-    widen(op, cast<ReduceOp>(op).getKind() == ReductionKind::sum ? ArrayRef<unsigned>(0u) : ArrayRef<unsigned>());
+    widen(op, cast<ReduceOp>(op).getKind() == ReductionKind::sum ? ArrayRef<unsigned>(0u)
+                                                                 : ArrayRef<unsigned>());
     break;
   case PrecisionKind::elementwise:
     widen(op);
@@ -253,9 +261,12 @@ static void makeDouble(ModuleOp module) {
         if (auto number = dyn_cast<FloatAttr>(constant.getValue()))
           constant.setValueAttr(FloatAttr::get(f64, widenNumber(number.getValue())));
         else if (auto elements = dyn_cast<DenseFPElementsAttr>(constant.getValue()))
-          constant.setValueAttr(elements.isSplat()
-                                    ? DenseElementsAttr::get(cast<ShapedType>(constant.getType()), widenNumber(elements.getSplatValue<APFloat>()))
-                                    : DenseElementsAttr(elements.mapValues(f64, [&](const APFloat &x) { return widenNumber(x).bitcastToAPInt(); })));
+          constant.setValueAttr(
+              elements.isSplat()
+                  ? DenseElementsAttr::get(cast<ShapedType>(constant.getType()),
+                                           widenNumber(elements.getSplatValue<APFloat>()))
+                  : DenseElementsAttr(elements.mapValues(
+                        f64, [&](const APFloat &x) { return widenNumber(x).bitcastToAPInt(); })));
       }
     });
     SmallVector<Operation *> casts;
@@ -268,7 +279,8 @@ static void makeDouble(ModuleOp module) {
       op->erase();
     }
     Builder b(module.getContext());
-    SmallVector<Type> arguments(llvm::map_range(f.getArgumentTypes(), doubled)), results(llvm::map_range(f.getResultTypes(), doubled));
+    SmallVector<Type> arguments(llvm::map_range(f.getArgumentTypes(), doubled)),
+        results(llvm::map_range(f.getResultTypes(), doubled));
     f.setFunctionType(b.getFunctionType(arguments, results));
   }
 }
@@ -282,16 +294,20 @@ static void printReport(func::FuncOp f, const PrecisionPlan &plan, StringRef hal
   llvm::MapVector<std::pair<StringRef, StringRef>, Row> rows;
   for (Operation &op : f.front().without_terminator()) {
     const PrecisionPlan::Decision *decision = plan.decision(&op);
-    if (!decision || decision->reason.empty() || op.getNumResults() == 0 || !isFloatTensor(op.getResult(0)))
+    if (!decision || decision->reason.empty() || op.getNumResults() == 0 ||
+        !isFloatTensor(op.getResult(0)))
       continue;
     StringRef node = nodeOf(&op), type = operatorOf(&op);
-    // A node of several operations is told by its last one, the one that others read; a normalization by itself, not by its statistics.
+    // A node of several operations is told by its last one, the one that others read; a
+    // normalization by itself, not by its statistics.
     Row &row = rows[{node.empty() ? type : node, type}];
     const PrecisionEntry *entry = findPrecision(type);
     row.op = type.str();
     row.precision = nameOf(entry ? entry->precision : decision->precision).str();
     bool isNorm = precisionKind(&op) == PrecisionKind::norm;
-    if (!row.decision.empty() && ((decision->precision == PrecisionClass::K && row.precision != "K") || (row.isNorm && !isNorm)))
+    if (!row.decision.empty() &&
+        ((decision->precision == PrecisionClass::K && row.precision != "K") ||
+         (row.isNorm && !isNorm)))
       continue; // an index map behind the arithmetic
     row.isNorm = isNorm;
     row.decision = plan.state(op.getResult(0)) == PrecisionPlan::State::half     ? halfName.str()
@@ -305,9 +321,14 @@ static void printReport(func::FuncOp f, const PrecisionPlan &plan, StringRef hal
     opWidth = std::max(opWidth, row.op.size());
   }
   auto &os = llvm::outs();
-  auto line = [&](StringRef node, StringRef op, StringRef precision, StringRef decision, StringRef reason) {
-    os << llvm::left_justify(node, nodeWidth + 2) << llvm::left_justify(op, opWidth + 2) << precision
-       << std::string(precision.starts_with("F") && precision.size() > 1 ? 5 : 7 - precision.size() + (precision.size() > 1 ? 1 : 0), ' ')
+  auto line = [&](StringRef node, StringRef op, StringRef precision, StringRef decision,
+                  StringRef reason) {
+    os << llvm::left_justify(node, nodeWidth + 2) << llvm::left_justify(op, opWidth + 2)
+       << precision
+       << std::string(precision.starts_with("F") && precision.size() > 1
+                          ? 5
+                          : 7 - precision.size() + (precision.size() > 1 ? 1 : 0),
+                      ' ')
        << llvm::left_justify(decision, 9) << reason << "\n";
   };
   os << "Precision of @" << f.getSymName() << "\n";
@@ -317,12 +338,14 @@ static void printReport(func::FuncOp f, const PrecisionPlan &plan, StringRef hal
   os.flush();
 }
 
-LogicalResult AssignPrecision::compile(ArrayRef<std::string> texts, StringRef option, std::vector<std::shared_ptr<llvm::Regex>> &regexes) {
+LogicalResult AssignPrecision::compile(ArrayRef<std::string> texts, StringRef option,
+                                       std::vector<std::shared_ptr<llvm::Regex>> &regexes) {
   for (const std::string &text : texts) {
     auto regex = std::make_shared<llvm::Regex>(text);
     std::string why;
     if (!regex->isValid(why))
-      return emitError(getOperation().getLoc()) << option << "=" << text << ": not a POSIX extended regular expression: " << why;
+      return emitError(getOperation().getLoc())
+             << option << "=" << text << ": not a POSIX extended regular expression: " << why;
     regexes.push_back(regex);
   }
   return success();
@@ -344,7 +367,8 @@ void AssignPrecision::runOnOperation() {
     return signalPassFailure();
   }
   PrecisionOverrides overrides;
-  if (failed(compile(keepFp32, "--keep-fp32", overrides.keepFp32)) || failed(compile(allowHalf, "--allow-half", overrides.allowHalf)))
+  if (failed(compile(keepFp32, "--keep-fp32", overrides.keepFp32)) ||
+      failed(compile(allowHalf, "--allow-half", overrides.allowHalf)))
     return signalPassFailure();
   Type half = precision == "fp16" ? Type(b.getF16Type()) : Type(b.getBF16Type());
   bool reported = false;

@@ -7,10 +7,12 @@
 //
 //   @forward(…)             → outputs               @forward(…, labels) → loss, count
 //   @predict(…)             → outputs               @predict(…)         → outputs
-//                                                   @eval_step(…, labels, samples) → loss, count, correct
+//                                                   @eval_step(…, labels, samples) → loss, count,
+//                                                   correct
 //
 //===----------------------------------------------------------------------------===//
 
+#include "BatchAnalysis.h"
 #include "FunctionArguments.h"
 #include "Losses.h"
 #include "Passes.h"
@@ -31,7 +33,8 @@ struct AttachLoss : mpc::impl::AttachLossBase<AttachLoss> {
 
 private:
   LogicalResult chooseOutput(func::FuncOp f, unsigned &index);
-  LogicalResult chooseClassAxis(func::FuncOp f, RankedTensorType output, StringRef name, int64_t &axis);
+  LogicalResult chooseClassAxis(func::FuncOp f, RankedTensorType output, StringRef name,
+                                int64_t &axis);
   LogicalResult attach(func::FuncOp f, bool evaluate);
 };
 
@@ -55,7 +58,8 @@ LogicalResult AttachLoss::chooseOutput(func::FuncOp f, unsigned &index) {
     StringRef name = resultName(f, i);
     if (lossInput.empty() ? isFloat : name == lossInput) {
       if (!isFloat)
-        return emitError(f.getLoc()) << "--loss-input=" << lossInput << ": the output is not floating-point, no loss can read it";
+        return emitError(f.getLoc()) << "--loss-input=" << lossInput
+                                     << ": the output is not floating-point, no loss can read it";
       index = i;
       return success();
     }
@@ -63,22 +67,29 @@ LogicalResult AttachLoss::chooseOutput(func::FuncOp f, unsigned &index) {
       known += (known.empty() ? "" : ", ") + name.str();
   }
   if (lossInput.empty())
-    return emitError(f.getLoc()) << "the model has no floating-point output that a loss could read; use --loss=none for inference only";
-  return emitError(f.getLoc()) << "--loss-input=" << lossInput << ": the model has no output of that name; floating-point outputs: " << known;
+    return emitError(f.getLoc()) << "the model has no floating-point output that a loss could "
+                                    "read; use --loss=none for inference only";
+  return emitError(f.getLoc()) << "--loss-input=" << lossInput
+                               << ": the model has no output of that name; floating-point outputs: "
+                               << known;
 }
 
 // 1 as in PyTorch; the last for outputs of rank 3.
-LogicalResult AttachLoss::chooseClassAxis(func::FuncOp f, RankedTensorType output, StringRef name, int64_t &axis) {
+LogicalResult AttachLoss::chooseClassAxis(func::FuncOp f, RankedTensorType output, StringRef name,
+                                          int64_t &axis) {
   int64_t rank = output.getRank();
   if (rank < 2)
-    return emitError(f.getLoc()) << "--loss=" << loss << " needs an output of shape samples × classes, but '" << name << "' is " << output
-                         << "; choose another with --loss-input, or another loss";
+    return emitError(f.getLoc()) << "--loss=" << loss
+                                 << " needs an output of shape samples × classes, but '" << name
+                                 << "' is " << output
+                                 << "; choose another with --loss-input, or another loss";
   axis = classAxis != -1000 ? int64_t(classAxis) : rank == 3 ? 2 : 1;
   if (axis < 0)
     axis += rank;
   if (axis < 1 || axis >= rank)
-    return emitError(f.getLoc()) << "--class-axis=" << int64_t(classAxis) << ": output '" << name << "' is " << output << ", so the axis is 1 to " << rank - 1
-                         << " (or negative from the end)";
+    return emitError(f.getLoc()) << "--class-axis=" << int64_t(classAxis) << ": output '" << name
+                                 << "' is " << output << ", so the axis is 1 to " << rank - 1
+                                 << " (or negative from the end)";
   return success();
 }
 
@@ -95,18 +106,37 @@ LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
   if (ofClasses && failed(chooseClassAxis(f, type, name, axis)))
     return failure();
   if (loss == "output" && type.getNumElements() != 1)
-    return emitError(f.getLoc()) << "--loss=output: output '" << name << "' is " << type << ", a loss has one element";
+    return emitError(f.getLoc()) << "--loss=output: output '" << name << "' is " << type
+                                 << ", a loss has one element";
   if (type.getRank() == 0 && loss != "output")
-    return emitError(f.getLoc()) << "--loss=" << loss << " needs an output with an axis of samples, but '" << name
-                         << "' is one number; use --loss=output if that is the loss itself";
+    return emitError(f.getLoc()) << "--loss=" << loss
+                                 << " needs an output with an axis of samples, but '" << name
+                                 << "' is one number; use --loss=output if that is the loss itself";
 
   LossListener listener(context);
   OpBuilder b(terminatorOf(f));
   b.setListener(&listener);
   Location loc = NameLoc::get(StringAttr::get(context, "loss"));
-  Value samples = getOrAddArgument(f, "samples", "samples", RankedTensorType::get({}, b.getI64Type()));
-  auto batch = getOperation()->getAttrOfType<IntegerAttr>("mpc.batch");
-  LossBuilder builder{b, loc, output, samples, batch ? batch.getInt() : type.getRank() ? type.getDimSize(0) : 1};
+  Value samples =
+      getOrAddArgument(f, "samples", "samples", RankedTensorType::get({}, b.getI64Type()));
+  LossBuilder builder{b, loc, output, samples};
+  BatchAnalysis analysis(f);
+  SamplePlace place = analysis.of(output);
+  std::string why = analysis.whyMixed(output);
+  if (place.kind == SamplePlace::place && place.outer == 1) {
+    builder.axis = place.axis;
+    builder.factor = place.inner;
+  } else if (place.kind == SamplePlace::none && type.getRank() &&
+             type.getDimSize(0) % analysis.batchSize() == 0) {
+    builder.factor = type.getDimSize(0) / analysis.batchSize();
+  } else {
+    builder.axis = -1;
+    if (why.empty())
+      why = "output '" + name + "', which the loss reads, has no axis of the samples";
+  }
+  if (ofClasses && place.kind == SamplePlace::place && place.axis == axis)
+    return emitError(f.getLoc()) << "--class-axis: axis " << axis << " of output '" << name
+                                 << "' is that of the samples, not of classes";
 
   LossResult made;
   Value correct;
@@ -125,9 +155,8 @@ LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
     Value target = addArgument(f, "labels", "labels", type);
     made = builder.elementwiseLoss(loss, target);
   }
-  if (!builder.hasSampleAxis)
-    getOperation()->setAttr("mpc.tail_refused",
-                            b.getStringAttr("the output '" + name + "' that the loss reads has no axis of the samples"));
+  if (!why.empty() && !getOperation()->hasAttr("mpc.tail_refused"))
+    getOperation()->setAttr("mpc.tail_refused", b.getStringAttr(why));
   if (evaluate && !correct)
     correct = scalarTensor(b, loc, elementType(made.loss), -1);
 
@@ -136,8 +165,8 @@ LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
   for (unsigned i = 0; i < f.getNumResults(); ++i)
     if (resultRole(f, i) != "output") {
       auto tied = tiedArgument(f, i);
-      rest.push_back({terminatorOf(f)->getOperand(i), resultRole(f, i).str(), resultName(f, i).str(),
-                      tied ? Value(f.getArgument(*tied)) : Value()});
+      rest.push_back({terminatorOf(f)->getOperand(i), resultRole(f, i).str(),
+                      resultName(f, i).str(), tied ? Value(f.getArgument(*tied)) : Value()});
     }
   removeResults(f, [](unsigned) { return true; });
   addResult(f, made.loss, "loss", "loss");
@@ -156,9 +185,11 @@ void AttachLoss::runOnOperation() {
   if (!forward || !predict)
     return;
   OpBuilder b(&getContext());
-  static const SmallVector<StringRef> known{"cross-entropy", "nll", "mse", "l1", "smooth-l1", "bce", "bce-with-logits", "output", "none"};
+  static const SmallVector<StringRef> known{
+      "cross-entropy", "nll", "mse", "l1", "smooth-l1", "bce", "bce-with-logits", "output", "none"};
   if (!llvm::is_contained(known, StringRef(loss))) {
-    emitError(forward.getLoc()) << "--loss=" << loss << ": unknown; one of " << llvm::join(known, ", ");
+    emitError(forward.getLoc()) << "--loss=" << loss << ": unknown; one of "
+                                << llvm::join(known, ", ");
     return signalPassFailure();
   }
   module->setAttr("mpc.loss", b.getStringAttr(loss));

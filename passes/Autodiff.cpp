@@ -7,7 +7,8 @@
 //   type; a sum of several is formed in f32 and rounded once.
 // - A parameter's gradient never passes through half: on the way from the parameter to
 //   its use (casts, and index maps of parameters alone) the adjoint stays f32.
-//     %w (f32) → truncf → transpose → matmul        dW (f32) ← transpose ← dW (f32, by the product itself)
+//     %w (f32) → truncf → transpose → matmul        dW (f32) ← transpose ← dW (f32, by the product
+//     itself)
 // - All uses of a parameter are summed once; a lookup table's scatter_add starts from
 //   the sum of the others (tied weights), so that no second table is ever stored.
 //
@@ -34,9 +35,11 @@ struct Autodiff : mpc::impl::AutodiffBase<Autodiff> {
 /// Reverse mode of one function.
 class Differentiator {
 public:
-  explicit Differentiator(func::FuncOp f) : f(f), b(f.getContext(), &listener), parameters(argumentsOf(f, "parameter")) {}
+  explicit Differentiator(func::FuncOp f)
+      : f(f), b(f.getContext(), &listener), parameters(argumentsOf(f, "parameter")) {}
 
-  /// Which values lie between a parameter and the loss; fails, with every operation named, where one has no gradient rule.
+  /// Which values lie between a parameter and the loss; fails, with every operation named, where
+  /// one has no gradient rule.
   LogicalResult analyze(Value loss);
   /// Builds the gradients before the terminator, given the loss's cotangent.
   LogicalResult differentiate(Value loss, Value seed);
@@ -72,7 +75,9 @@ static bool isFloatTensor(Value v) {
   return type && isa<FloatType>(type.getElementType());
 }
 
-static bool isIndexMap(Operation *op) { return isa<TransposeOp, ReshapeOp, SliceOp, BroadcastOp, ConcatOp, PadOp>(op); }
+static bool isIndexMap(Operation *op) {
+  return isa<TransposeOp, ReshapeOp, SliceOp, BroadcastOp, ConcatOp, PadOp>(op);
+}
 
 LogicalResult Differentiator::analyze(Value loss) {
   for (BlockArgument parameter : parameters) {
@@ -109,16 +114,20 @@ LogicalResult Differentiator::analyze(Value loss) {
   bool differentiable = true;
   for (Operation &op : f.front()) {
     auto active = [&](Value v) { return isActive(v); };
-    if (llvm::none_of(op.getResults(), active) || llvm::none_of(op.getOperands(), active) || isa<DifferentiableOpInterface>(op))
+    if (llvm::none_of(op.getResults(), active) || llvm::none_of(op.getOperands(), active) ||
+        isa<DifferentiableOpInterface>(op))
       continue;
     BlockArgument parameter;
     for (Value operand : op.getOperands())
       if (isActive(operand) && !parameter)
         parameter = dependsOn[operand];
     StringRef name = argumentName(f, parameter.getArgNumber());
-    op.emitError() << "node '" << nodeOf(&op) << "' (" << operatorOf(&op) << "): `" << op.getName().getStringRef()
-                   << "` has no gradient, and it lies between parameter '" << name
-                   << "' and the loss; freeze the parameters before it (--freeze), or take the operator out of the model";
+    emitError(op.getLoc())
+        << "node '" << nodeOf(&op) << "' (" << operatorOf(&op) << "): `"
+        << op.getName().getStringRef() << "` has no gradient, and it lies between parameter '"
+        << name
+        << "' and the loss; freeze the parameters before it (--freeze), or take the "
+           "operator out of the model";
     differentiable = false;
   }
   return success(differentiable);
@@ -160,8 +169,8 @@ Value Differentiator::sumOf(Value v) {
   Value sum;
   for (Value term : terms) {
     auto scatter = term.getDefiningOp<ScatterAddOp>();
-    if (scatter && !scatter.getInit() && term.use_empty() && elementType(term) == compute && wanted == compute &&
-        !llvm::is_contained(scatters, scatter)) {
+    if (scatter && !scatter.getInit() && term.use_empty() && elementType(term) == compute &&
+        wanted == compute && !llvm::is_contained(scatters, scatter)) {
       scatters.push_back(scatter);
       continue;
     }
@@ -173,7 +182,8 @@ Value Differentiator::sumOf(Value v) {
   return total;
 }
 
-// Casts, transposes and reshapes of parameters: the f32 gradient passes as it is, whatever type the value has.
+// Casts, transposes and reshapes of parameters: the f32 gradient passes as it is, whatever type the
+// value has.
 bool Differentiator::passThrough(Operation *op, Value cotangent) {
   Value operand = op->getOperand(0);
   Location loc = op->getLoc();
@@ -205,7 +215,8 @@ LogicalResult Differentiator::visit(Operation *op) {
   }
   if (!any || llvm::none_of(op->getOperands(), [&](Value v) { return isActive(v); }))
     return success();
-  if (op->getNumResults() == 1 && ofParameters.contains(op->getResult(0)) && passThrough(op, cotangents[0]))
+  if (op->getNumResults() == 1 && ofParameters.contains(op->getResult(0)) &&
+      passThrough(op, cotangents[0]))
     return success();
 
   SmallVector<Type> wanted;
@@ -213,21 +224,24 @@ LogicalResult Differentiator::visit(Operation *op) {
     wanted.push_back(isActive(operand) ? gradientType(operand) : Type());
   SmallVector<Value> gradients = cast<DifferentiableOpInterface>(op).vjp(b, cotangents, wanted);
   if (gradients.size() != op->getNumOperands())
-    return op->emitError() << "node '" << nodeOf(op) << "' (" << operatorOf(op) << "): `" << op->getName().getStringRef()
-                           << "` has no gradient in this form";
+    return emitError(op->getLoc())
+           << "node '" << nodeOf(op) << "' (" << operatorOf(op) << "): `"
+           << op->getName().getStringRef() << "` has no gradient in this form";
   for (auto [operand, gradient, type] : llvm::zip_equal(op->getOperands(), gradients, wanted)) {
     if (!type || !gradient)
       continue;
     auto expected = RankedTensorType::get(shapeOf(operand), type);
     if (gradient.getType() != expected)
-      return op->emitError() << "internal: the gradient of `" << op->getName().getStringRef() << "` has type " << gradient.getType()
-                             << " where " << expected << " was asked for";
+      return op->emitError() << "internal: the gradient of `" << op->getName().getStringRef()
+                             << "` has type " << gradient.getType() << " where " << expected
+                             << " was asked for";
     contribute(operand, gradient);
   }
   return success();
 }
 
-// What backward reads of forward is what is stored: where an f32 result is rounded to half, the rounded value.
+// What backward reads of forward is what is stored: where an f32 result is rounded to half, the
+// rounded value.
 void Differentiator::readStoredValues(ArrayRef<Operation *> forward) {
   llvm::SmallPtrSet<Operation *, 32> ofForward(forward.begin(), forward.end());
   for (Operation *op : forward) {
@@ -278,8 +292,9 @@ void Autodiff::runOnOperation() {
       lossIndex = i;
   SmallVector<BlockArgument> parameters = argumentsOf(f, "parameter");
   if (!lossIndex || parameters.empty()) {
-    emitError(f.getLoc()) << (lossIndex ? "nothing to train: the model has no parameter that is not frozen; see --train and --freeze, or use --loss=none"
-                                : "@forward returns no loss: run attach-loss first");
+    emitError(f.getLoc()) << (lossIndex ? "nothing to train: the model has no parameter that is "
+                                          "not frozen; see --train and --freeze, or use --loss=none"
+                                        : "@forward returns no loss: run attach-loss first");
     return signalPassFailure();
   }
   Value loss = terminatorOf(f)->getOperand(*lossIndex);

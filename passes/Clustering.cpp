@@ -115,16 +115,39 @@ static bool isStored(Value v) {
   });
 }
 
+/// True if a reader of `v` asks for its elements several times.
+static bool isReread(Value v) {
+  bool reread = false;
+  forEachUse(v, [&](OpOperand &use) { reread |= rereads(use.getOwner(), use.getOperandNumber()); });
+  return reread;
+}
+
+/// Integer arithmetic on labels and counters: an element costs next to nothing.
+static bool countsOnly(Value v, ArrayRef<Value> leaves) {
+  auto isInteger = [](Value value) { return !isa<FloatType>(getElementTypeOrSelf(value)); };
+  return isInteger(v) && llvm::all_of(leaves, isInteger);
+}
+
 //===------------------------------------------------------------------------------===//
 // Nodes
 //===------------------------------------------------------------------------------===//
 
 Clustering::Clustering(func::FuncOp function) {
-  classify(function.getBody().front());
-  connect();
-  for (int round = 0; round < 3; ++round) {
-    mergeProducers();
-    mergeSiblings();
+  Block &block = function.getBody().front();
+  constexpr int kRefinements = 6;
+  for (int refinement = 0; refinement < kRefinements; ++refinement) {
+    nodes.clear();
+    clusters.clear();
+    indices.clear();
+    inlines.clear();
+    classify(block);
+    connect();
+    for (int round = 0; round < 3; ++round) {
+      mergeProducers();
+      mergeSiblings();
+    }
+    if (refinement + 1 < kRefinements && !refine(block))
+      break;
   }
 }
 
@@ -146,40 +169,16 @@ Clustering::Inline Clustering::factsOf(Operation *op) const {
   return facts;
 }
 
-/// Recomputing pays if it moves fewer bytes. With n readers and L bytes of leaves: n·L ≤ L + (write + n reads of the value).
+/// The first guess: what is cheap is computed by every reader; `refine` then weighs it in the clusters that result.
 bool Clustering::staysInline(Operation *op, const Inline &facts) const {
-  Value v = op->getResult(0);
+  if (auto it = decided.find(op); it != decided.end())
+    return !it->second;
   if (facts.cost > kInlineCost)
     return false;
-
-  llvm::SmallPtrSet<Operation *, 4> readers;
-  bool reread = false;
-  forEachUse(v, [&](OpOperand &use) {
-    readers.insert(use.getOwner());
-    reread |= rereads(use.getOwner(), use.getOperandNumber());
-  });
-  bool integer = !isa<FloatType>(getElementTypeOrSelf(v)) &&
-                 llvm::all_of(facts.leaves, [](Value leaf) { return !isa<FloatType>(getElementTypeOrSelf(leaf)); });
-  if (reread && facts.cost > (integer ? 4 : 1))
-    return false;
-  int64_t count = readers.size();
-  if (count <= 1)
-    return true;
-
-  int64_t bytes = tensorBytes(v.getType()), leafBytes = 0;
-  for (Value leaf : facts.leaves) {
-    leafBytes += std::min(tensorBytes(leaf.getType()), elementCount(v) * 8);
-    // A leaf that is computed for this value alone would have to be stored in its stead.
-    Operation *producer = leaf.getDefiningOp();
-    if (producer && !isLibraryOp(producer) && !isStored(leaf) && elementCount(leaf) >= elementCount(v)) {
-      llvm::SmallPtrSet<Operation *, 4> leafReaders;
-      forEachUse(leaf, [&](OpOperand &use) { leafReaders.insert(use.getOwner()); });
-      if (leafReaders.size() == 1 && facts.leaves.size() > 1)
-        return false;
-    }
-  }
-  return count * leafBytes <= leafBytes + (count + 1) * bytes;
+  return !isReread(op->getResult(0)) || facts.cost <= (countsOnly(op->getResult(0), facts.leaves) ? 4 : 1);
 }
+
+bool Clustering::mayBeInline(Operation *op) const { return !isStored(op->getResult(0)) && !isReread(op->getResult(0)); }
 
 void Clustering::addNode(Operation *op) {
   Node node;

@@ -95,8 +95,13 @@ private:
   };
   llvm::DenseMap<mlir::Operation *, int> indices;
   llvm::DenseMap<mlir::Operation *, Inline> inlines;
+  /// Decided by refine: true for a node, false for inline.
+  llvm::DenseMap<mlir::Operation *, bool> decided;
 
   void classify(mlir::Block &block);
+  bool refine(mlir::Block &block);
+  bool mayBeInline(mlir::Operation *op) const; ///< nobody needs it in memory, nobody asks for an element twice
+  friend class Traffic;
   bool staysInline(mlir::Operation *op, const Inline &facts) const;
   Inline factsOf(mlir::Operation *op) const;
   void addNode(mlir::Operation *op);

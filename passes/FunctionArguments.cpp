@@ -10,10 +10,18 @@ static StringRef stringOf(Attribute a) {
   return s ? s.getValue() : StringRef();
 }
 
-StringRef mpc::argumentRole(func::FuncOp f, unsigned i) { return stringOf(f.getArgAttr(i, MpcDialect::kRoleAttr)); }
-StringRef mpc::argumentName(func::FuncOp f, unsigned i) { return stringOf(f.getArgAttr(i, MpcDialect::kNameAttr)); }
-StringRef mpc::resultRole(func::FuncOp f, unsigned i) { return stringOf(f.getResultAttr(i, MpcDialect::kRoleAttr)); }
-StringRef mpc::resultName(func::FuncOp f, unsigned i) { return stringOf(f.getResultAttr(i, MpcDialect::kNameAttr)); }
+StringRef mpc::argumentRole(func::FuncOp f, unsigned i) {
+  return stringOf(f.getArgAttr(i, MpcDialect::kRoleAttr));
+}
+StringRef mpc::argumentName(func::FuncOp f, unsigned i) {
+  return stringOf(f.getArgAttr(i, MpcDialect::kNameAttr));
+}
+StringRef mpc::resultRole(func::FuncOp f, unsigned i) {
+  return stringOf(f.getResultAttr(i, MpcDialect::kRoleAttr));
+}
+StringRef mpc::resultName(func::FuncOp f, unsigned i) {
+  return stringOf(f.getResultAttr(i, MpcDialect::kNameAttr));
+}
 
 std::optional<int64_t> mpc::tiedArgument(func::FuncOp f, unsigned result) {
   auto tied = f.getResultAttrOfType<IntegerAttr>(result, MpcDialect::kTiedAttr);
@@ -35,10 +43,12 @@ SmallVector<BlockArgument> mpc::argumentsOf(func::FuncOp f, StringRef role) {
   return found;
 }
 
-static DictionaryAttr attributesOf(MLIRContext *context, StringRef role, StringRef name, Attribute weights, std::optional<int64_t> tied) {
+static DictionaryAttr attributesOf(MLIRContext *context, StringRef role, StringRef name,
+                                   Attribute weights, std::optional<int64_t> tied) {
   Builder b(context);
-  SmallVector<NamedAttribute> attributes{b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr(role)),
-                                         b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr(name))};
+  SmallVector<NamedAttribute> attributes{
+      b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr(role)),
+      b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr(name))};
   if (weights)
     attributes.push_back(b.getNamedAttr(MpcDialect::kWeightsAttr, weights));
   if (tied)
@@ -46,14 +56,16 @@ static DictionaryAttr attributesOf(MLIRContext *context, StringRef role, StringR
   return b.getDictionaryAttr(attributes);
 }
 
-Value mpc::addArgument(func::FuncOp f, StringRef role, StringRef name, Type type, Attribute weights) {
+Value mpc::addArgument(func::FuncOp f, StringRef role, StringRef name, Type type,
+                       Attribute weights) {
   unsigned i = f.getNumArguments();
-  [[maybe_unused]] LogicalResult done =
-      f.insertArgument(i, type, attributesOf(f.getContext(), role, name, weights, std::nullopt), f.getLoc());
+  [[maybe_unused]] LogicalResult done = f.insertArgument(
+      i, type, attributesOf(f.getContext(), role, name, weights, std::nullopt), f.getLoc());
   return f.getArgument(i);
 }
 
-Value mpc::getOrAddArgument(func::FuncOp f, StringRef role, StringRef name, Type type, Attribute weights) {
+Value mpc::getOrAddArgument(func::FuncOp f, StringRef role, StringRef name, Type type,
+                            Attribute weights) {
   if (Value found = findArgument(f, role, name))
     return found;
   return addArgument(f, role, name, type, weights);
@@ -68,8 +80,8 @@ void mpc::addResult(func::FuncOp f, Value value, StringRef role, StringRef name,
   if (tied)
     index = cast<BlockArgument>(tied).getArgNumber();
   Operation *terminator = terminatorOf(f);
-  [[maybe_unused]] LogicalResult done =
-      f.insertResult(f.getNumResults(), value.getType(), attributesOf(f.getContext(), role, name, {}, index));
+  [[maybe_unused]] LogicalResult done = f.insertResult(
+      f.getNumResults(), value.getType(), attributesOf(f.getContext(), role, name, {}, index));
   terminator->insertOperands(terminator->getNumOperands(), value);
 }
 
@@ -95,13 +107,17 @@ void mpc::removeUnusedArguments(func::FuncOp f) {
   // A tied result names its argument by number: count those that stay before it.
   for (unsigned i = 0; i < f.getNumResults(); ++i)
     if (auto tied = tiedArgument(f, i)) {
-      int64_t removed = llvm::count_if(llvm::seq<int64_t>(0, *tied), [&](int64_t k) { return dropped[k]; });
-      f.setResultAttr(i, MpcDialect::kTiedAttr, Builder(f.getContext()).getI64IntegerAttr(*tied - removed));
+      int64_t removed =
+          llvm::count_if(llvm::seq<int64_t>(0, *tied), [&](int64_t k) { return dropped[k]; });
+      f.setResultAttr(i, MpcDialect::kTiedAttr,
+                      Builder(f.getContext()).getI64IntegerAttr(*tied - removed));
     }
   [[maybe_unused]] LogicalResult done = f.eraseArguments(dropped);
 }
 
-func::FuncOp mpc::findFunction(ModuleOp module, StringRef name) { return module.lookupSymbol<func::FuncOp>(name); }
+func::FuncOp mpc::findFunction(ModuleOp module, StringRef name) {
+  return module.lookupSymbol<func::FuncOp>(name);
+}
 
 func::FuncOp mpc::createFunction(ModuleOp module, StringRef name) {
   OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
@@ -128,7 +144,9 @@ void mpc::addNote(ModuleOp module, const Twine &note) {
   module->setAttr("mpc.notes", ArrayAttr::get(module.getContext(), notes));
 }
 
-StringRef mpc::nodeOf(Operation *op) { return stringOf(op->getDiscardableAttr(MpcDialect::kNodeAttr)); }
+StringRef mpc::nodeOf(Operation *op) {
+  return stringOf(op->getDiscardableAttr(MpcDialect::kNodeAttr));
+}
 
 StringRef mpc::operatorOf(Operation *op) {
   StringRef type = stringOf(op->getDiscardableAttr(MpcDialect::kOpAttr));

@@ -28,19 +28,21 @@ mlir::Value findArgument(mlir::func::FuncOp f, mlir::StringRef role, mlir::Strin
 llvm::SmallVector<mlir::BlockArgument> argumentsOf(mlir::func::FuncOp f, mlir::StringRef role);
 
 /// Appends an argument. `weights`: where its initial data lie (may be null).
-mlir::Value addArgument(mlir::func::FuncOp f, mlir::StringRef role, mlir::StringRef name, mlir::Type type,
-                        mlir::Attribute weights = {});
+mlir::Value addArgument(mlir::func::FuncOp f, mlir::StringRef role, mlir::StringRef name,
+                        mlir::Type type, mlir::Attribute weights = {});
 /// findArgument, or else addArgument.
-mlir::Value getOrAddArgument(mlir::func::FuncOp f, mlir::StringRef role, mlir::StringRef name, mlir::Type type,
-                             mlir::Attribute weights = {});
+mlir::Value getOrAddArgument(mlir::func::FuncOp f, mlir::StringRef role, mlir::StringRef name,
+                             mlir::Type type, mlir::Attribute weights = {});
 void setArgumentRole(mlir::func::FuncOp f, unsigned i, mlir::StringRef role);
 
 /// Appends a result. `tied`: the argument it replaces (may be null).
-void addResult(mlir::func::FuncOp f, mlir::Value value, mlir::StringRef role, mlir::StringRef name, mlir::Value tied = {});
+void addResult(mlir::func::FuncOp f, mlir::Value value, mlir::StringRef role, mlir::StringRef name,
+               mlir::Value tied = {});
 /// Removes all results for which `drop` is true, from the terminator too.
 void removeResults(mlir::func::FuncOp f, llvm::function_ref<bool(unsigned)> drop);
 
-/// Removes arguments that have no use and no tied result, but inputs and labels, which the caller passes in any case.
+/// Removes arguments that have no use and no tied result, but inputs and labels, which the caller
+/// passes in any case.
 void removeUnusedArguments(mlir::func::FuncOp f);
 
 /// A function of the module, null if absent.
@@ -53,7 +55,8 @@ void eraseDeadOperations(mlir::func::FuncOp f);
 
 /// Appends a line to the module's `mpc.notes`, which the user sees.
 void addNote(mlir::ModuleOp module, const llvm::Twine &note);
-/// The name of the node an operation came from ("" if unknown) and its operator (the operation's name if unknown).
+/// The name of the node an operation came from ("" if unknown) and its operator (the operation's
+/// name if unknown).
 mlir::StringRef nodeOf(mlir::Operation *op);
 mlir::StringRef operatorOf(mlir::Operation *op);
 
@@ -61,7 +64,8 @@ mlir::StringRef operatorOf(mlir::Operation *op);
 struct NodeAttributeListener : mlir::OpBuilder::Listener {
   mlir::Attribute node, op;
   void setOrigin(mlir::Operation *origin);
-  void notifyOperationInserted(mlir::Operation *inserted, mlir::OpBuilder::InsertPoint previous) override;
+  void notifyOperationInserted(mlir::Operation *inserted,
+                               mlir::OpBuilder::InsertPoint previous) override;
 };
 
 } // namespace mpc

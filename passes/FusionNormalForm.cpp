@@ -112,6 +112,31 @@ static void fuseRelu(Operation *op) {
   }
 }
 
+/// x > 0 exactly where max(x, 0) > 0, and it is the rectified value that is stored for others; as a half if x is one.
+static void readMaskFromRectified(arith::CmpFOp compare) {
+  if (compare.getPredicate() != arith::CmpFPredicate::OGT || !matchPattern(compare.getRhs(), m_PosZeroFloat()))
+    return;
+  Value x = compare.getLhs();
+  for (Operation *user : x.getUsers()) {
+    auto maximum = dyn_cast<arith::MaximumFOp>(user);
+    if (!maximum || maximum->getBlock() != compare->getBlock() || !maximum->isBeforeInBlock(compare) ||
+        !matchPattern(maximum.getLhs() == x ? maximum.getRhs() : maximum.getLhs(), m_PosZeroFloat()))
+      continue;
+    Value rectified = maximum.getResult();
+    for (Operation *reader : rectified.getUsers())
+      if (auto rounded = dyn_cast<arith::TruncFOp>(reader)) {
+        auto widened = x.getDefiningOp<arith::ExtFOp>();
+        if (!widened || widened.getIn().getType() != rounded.getType() || !rounded->isBeforeInBlock(compare))
+          return;
+        OpBuilder b(compare);
+        rectified = arith::ExtFOp::create(b, compare.getLoc(), rectified.getType(), rounded.getResult());
+        break;
+      }
+    compare.getLhsMutable().set(rectified);
+    return;
+  }
+}
+
 /// Rounding a widened half gives the half.
 static void foldRounding(arith::TruncFOp truncation) {
   auto extension = truncation.getIn().getDefiningOp<arith::ExtFOp>();
@@ -158,5 +183,8 @@ void mpc::normalizeForFusion(func::FuncOp function) {
         foldRounding(truncation);
     }
   eraseDead(function);
+  for (auto compare : function.getOps<arith::CmpFOp>())
+    readMaskFromRectified(compare);
+  eliminateCommonSubExpressions(rewriter, dominance, function);
   copyReturned(function);
 }

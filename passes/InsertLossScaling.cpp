@@ -44,13 +44,16 @@ struct ApplyHead {
   bool accumulated;
 
   ApplyHead(func::FuncOp f, func::FuncOp gradients, Type real, bool accumulated)
-      : f(f), gradients(gradients), b(terminatorOf(f)), loc(f.getLoc()), real(real), accumulated(accumulated) {}
+      : f(f), gradients(gradients), b(terminatorOf(f)), loc(f.getLoc()), real(real),
+        accumulated(accumulated) {}
 
   Type scalar(Type element) { return RankedTensorType::get({}, element); }
   Value constant(double value) { return scalarTensor(b, loc, real, value); }
   Value hyper(int64_t row) { return applyHyper(b, loc, hyperArgument, row); }
   Value isFinite(Value v);
-  Value select(Value condition, Value yes, Value no) { return arith::SelectOp::create(b, loc, condition, yes, no); }
+  Value select(Value condition, Value yes, Value no) {
+    return arith::SelectOp::create(b, loc, condition, yes, no);
+  }
   Value squareSum(Value gradient);
   void build(bool dynamic);
   void commitStatistics(Value ok);
@@ -67,14 +70,16 @@ Value mpc::applyHyper(OpBuilder &b, Location loc, Value hyper, int64_t row) {
 // |x| < ∞, false for NaN
 Value ApplyHead::isFinite(Value v) {
   Value infinity = splat(b, loc, v.getType(), std::numeric_limits<double>::infinity());
-  return arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, math::AbsFOp::create(b, loc, v), infinity);
+  return arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, math::AbsFOp::create(b, loc, v),
+                               infinity);
 }
 
 // Σ f64(g)²: in f64 the square of no finite f32 overflows.
 Value ApplyHead::squareSum(Value gradient) {
   Value wide = castTo(b, loc, gradient, b.getF64Type());
   Value square = mul(b, loc, wide, wide);
-  return mpc::reduce(b, loc, ReductionKind::sum, square, llvm::to_vector(llvm::seq<int64_t>(0, tensorType(gradient).getRank())));
+  return mpc::reduce(b, loc, ReductionKind::sum, square,
+                     llvm::to_vector(llvm::seq<int64_t>(0, tensorType(gradient).getRank())));
 }
 
 // A skipped step leaves the statistics, and takes the working copy back to them.
@@ -88,18 +93,21 @@ void ApplyHead::commitStatistics(Value ok) {
   }
 }
 
-// As torch.amp.GradScaler: after an overflow scale · backoff and the count starts again; after `interval` clean steps scale · growth.
+// As torch.amp.GradScaler: after an overflow scale · backoff and the count starts again; after
+// `interval` clean steps scale · growth.
 void ApplyHead::nextScale(Value ok, Value scale) {
   Value tracker = addArgument(f, "growth_tracker", "growth_tracker", scalar(b.getI32Type()));
   Value interval = hyper(4), growth = hyper(5), backoff = hyper(6);
   Value clean = add(b, loc, tracker, scalarTensor(b, loc, b.getI32Type(), 1));
-  Value due = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGE, castTo(b, loc, clean, real), interval);
+  Value due = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGE, castTo(b, loc, clean, real),
+                                    interval);
   Value grown = mul(b, loc, scale, growth);
   grown = select(isFinite(grown), grown, scale);
   Value reduced = arith::MaximumFOp::create(b, loc, mul(b, loc, scale, backoff), constant(1));
   Value zero = scalarTensor(b, loc, b.getI32Type(), 0);
   addResult(f, select(ok, select(due, grown, scale), reduced), "loss_scale", "loss_scale", scale);
-  addResult(f, select(ok, select(due, zero, clean), zero), "growth_tracker", "growth_tracker", tracker);
+  addResult(f, select(ok, select(due, zero, clean), zero), "growth_tracker", "growth_tracker",
+            tracker);
 }
 
 void ApplyHead::build(bool dynamic) {
@@ -109,13 +117,15 @@ void ApplyHead::build(bool dynamic) {
   for (unsigned i = 0; i < gradients.getNumResults(); ++i) {
     if (resultRole(gradients, i) != "gradient")
       continue;
-    Value g = addArgument(f, accumulated ? "accumulator" : "gradient", resultName(gradients, i), gradients.getResultTypes()[i]);
+    Value g = addArgument(f, accumulated ? "accumulator" : "gradient", resultName(gradients, i),
+                          gradients.getResultTypes()[i]);
     Value sum = squareSum(g);
     total = total ? add(b, loc, total, sum) : sum;
     sums.push_back(reshape(b, loc, sum, {1}));
   }
   for (unsigned i = 0; i < gradients.getNumResults(); ++i)
-    if (auto tied = tiedArgument(gradients, i); tied && resultRole(gradients, i) == "working_statistic") {
+    if (auto tied = tiedArgument(gradients, i);
+        tied && resultRole(gradients, i) == "working_statistic") {
       Type type = gradients.getResultTypes()[i];
       Attribute weights = gradients.getArgAttr(*tied, MpcDialect::kWeightsAttr);
       addArgument(f, "working_statistic", resultName(gradients, i), type, weights);
@@ -128,16 +138,19 @@ void ApplyHead::build(bool dynamic) {
   Value ok = arith::AndIOp::create(b, loc, isFinite(total), isFinite(loss));
   Value weight = scale;
   if (accumulated) {
-    // Where no loss element counted all gradients are 0, and 0 / 1 they stay. @accumulate makes the count NaN after a loss that is not finite.
+    // Where no loss element counted all gradients are 0, and 0 / 1 they stay. @accumulate makes the
+    // count NaN after a loss that is not finite.
     Value count = addArgument(f, "accumulated_count", "accumulated_count", scalar(real));
     ok = arith::AndIOp::create(b, loc, ok, isFinite(count));
     weight = mul(b, loc, scale, arith::MaximumFOp::create(b, loc, count, constant(1)));
   }
   for (BlockArgument working : argumentsOf(f, "working_statistic")) {
-    Value largest = mpc::reduce(b, loc, ReductionKind::max, math::AbsFOp::create(b, loc, working), {0});
+    Value largest =
+        mpc::reduce(b, loc, ReductionKind::max, math::AbsFOp::create(b, loc, working), {0});
     ok = arith::AndIOp::create(b, loc, ok, isFinite(largest));
   }
-  Value norm = div(b, loc, math::SqrtOp::create(b, loc, total), castTo(b, loc, weight, b.getF64Type()));
+  Value norm =
+      div(b, loc, math::SqrtOp::create(b, loc, total), castTo(b, loc, weight, b.getF64Type()));
   norm = castTo(b, loc, norm, real);
   // factor = min(1, clip / (norm + 1e-6)) / weight
   Value clip = div(b, loc, hyper(3), add(b, loc, norm, constant(1e-6)));
@@ -146,14 +159,19 @@ void ApplyHead::build(bool dynamic) {
   commitStatistics(ok);
   if (dynamic)
     nextScale(ok, scale);
-  addResult(f, add(b, loc, applied, castTo(b, loc, ok, b.getI64Type())), "applied_steps", "applied_steps", applied);
+  addResult(f, add(b, loc, applied, castTo(b, loc, ok, b.getI64Type())), "applied_steps",
+            "applied_steps", applied);
   addResult(f, ok, "ok", "ok");
   addResult(f, norm, "grad_norm", "grad_norm");
-  Value table = sums.size() == 1 ? sums.front()
-                                 : ConcatOp::create(b, loc, RankedTensorType::get({int64_t(sums.size())}, b.getF64Type()), sums,
-                                                    b.getI64IntegerAttr(0)).getResult();
+  Value table =
+      sums.size() == 1
+          ? sums.front()
+          : ConcatOp::create(b, loc, RankedTensorType::get({int64_t(sums.size())}, b.getF64Type()),
+                             sums, b.getI64IntegerAttr(0))
+                .getResult();
   addResult(f, table, "gradient_square_sums", "gradient_square_sums");
-  // The optimizer's updates read the factor; until insert-optimizer has run it is a result like any other.
+  // The optimizer's updates read the factor; until insert-optimizer has run it is a result like any
+  // other.
   addResult(f, factor, kFactorRole, kFactorRole);
 }
 
@@ -163,8 +181,10 @@ void InsertLossScaling::runOnOperation() {
   OpBuilder b(&getContext());
   double constant = 0;
   bool dynamic = mode == "dynamic";
-  if (!dynamic && mode != "none" && (StringRef(mode).getAsDouble(constant) || !(constant > 0) || std::isinf(constant))) {
-    emitError(module.getLoc()) << "--loss-scale=" << mode << ": dynamic, none, or a positive number";
+  if (!dynamic && mode != "none" &&
+      (StringRef(mode).getAsDouble(constant) || !(constant > 0) || std::isinf(constant))) {
+    emitError(module.getLoc()) << "--loss-scale=" << mode
+                               << ": dynamic, none, or a positive number";
     return signalPassFailure();
   }
   module->setAttr("mpc.loss_scale", b.getStringAttr(mode));

@@ -5,7 +5,8 @@
 // it, the half copy, in the same pass over memory:
 //
 //   @predict(%w)   : %h = arith.truncf %w ; use %h       @predict(%h)      : use %h
-//   @apply(%g, …)                                 →      @apply(%w, %m, %g, …): %w', %m' = mpc.sgd_update …; %h' = arith.truncf %w'
+//   @apply(%g, …)                                 →      @apply(%w, %m, %g, …): %w', %m' =
+//   mpc.sgd_update …; %h' = arith.truncf %w'
 //                                                        @refresh(%w)      : %h' = arith.truncf %w
 //                                                        @accumulate(%g, %a): %a' = %a + count · %g
 //
@@ -67,7 +68,8 @@ void InsertOptimizer::takeHalfCopies(func::FuncOp f) {
         Value copy = getOrAddArgument(f, "half_copy", name, halfType);
         rounding.getResult().replaceAllUsesWith(copy);
         rounding.erase();
-        copies.insert({StringAttr::get(&getContext(), name), HalfCopy{master.getType(), halfType, weights, role}});
+        copies.insert({StringAttr::get(&getContext(), name),
+                       HalfCopy{master.getType(), halfType, weights, role}});
       }
     }
 }
@@ -85,41 +87,53 @@ void InsertOptimizer::buildUpdates(func::FuncOp apply, func::FuncOp gradients, b
   removeResults(apply, [&](unsigned i) { return resultRole(apply, i) == kFactorRole; });
   Type real = elementType(factor);
   Value hyper = findArgument(apply, "hyper"), applied = findArgument(apply, "applied_steps");
-  Value schedule = addArgument(apply, "schedule", "schedule", RankedTensorType::get({kScheduleRows, 4}, real));
+  Value schedule =
+      addArgument(apply, "schedule", "schedule", RankedTensorType::get({kScheduleRows, 4}, real));
   // row = schedule[applied_steps mod 4096]
-  Value index = arith::AndIOp::create(b, loc, applied, scalarTensor(b, loc, b.getI64Type(), kScheduleRows - 1));
-  Value row = GatherOp::create(b, loc, RankedTensorType::get({4}, real), schedule, index, b.getI64IntegerAttr(0));
+  Value index = arith::AndIOp::create(b, loc, applied,
+                                      scalarTensor(b, loc, b.getI64Type(), kScheduleRows - 1));
+  Value row = GatherOp::create(b, loc, RankedTensorType::get({4}, real), schedule, index,
+                               b.getI64IntegerAttr(0));
 
   for (BlockArgument parameter : argumentsOf(gradients, "parameter")) {
     StringRef name = argumentName(gradients, parameter.getArgNumber());
     Value gradient = findArgument(apply, accumulated ? "accumulator" : "gradient", name);
     Type type = parameter.getType();
-    Value master = addArgument(apply, "parameter", name, type, gradients.getArgAttr(parameter.getArgNumber(), MpcDialect::kWeightsAttr));
+    Value master =
+        addArgument(apply, "parameter", name, type,
+                    gradients.getArgAttr(parameter.getArgNumber(), MpcDialect::kWeightsAttr));
     Value decay = addArgument(apply, "weight_decay", name, RankedTensorType::get({}, real));
-    auto state = [&](StringRef kind) { return addArgument(apply, "optimizer_state", (kind + "/" + name).str(), type); };
+    auto state = [&](StringRef kind) {
+      return addArgument(apply, "optimizer_state", (kind + "/" + name).str(), type);
+    };
     Operation *update;
     SmallVector<Value> states;
     if (StringRef(optimizer).starts_with("sgd")) {
       states = {state("momentum_buffer")};
-      auto op = SgdUpdateOp::create(b, loc, TypeRange{type, type},
-                                    ValueRange{master, states[0], gradient, factor, ok, row, hyper, decay});
+      auto op = SgdUpdateOp::create(
+          b, loc, TypeRange{type, type},
+          ValueRange{master, states[0], gradient, factor, ok, row, hyper, decay});
       op.setNesterov(optimizer == "sgd-nesterov");
       update = op;
     } else {
       states = {state("exp_avg"), state("exp_avg_sq")};
-      auto op = AdamUpdateOp::create(b, loc, TypeRange{type, type, type},
-                                     ValueRange{master, states[0], states[1], gradient, factor, ok, row, hyper, decay});
+      auto op = AdamUpdateOp::create(
+          b, loc, TypeRange{type, type, type},
+          ValueRange{master, states[0], states[1], gradient, factor, ok, row, hyper, decay});
       op.setDecoupled(optimizer == "adamw");
       update = op;
     }
     addResult(apply, update->getResult(0), "parameter", name, master);
     for (auto [old, next] : llvm::zip_equal(states, update->getResults().drop_front()))
-      addResult(apply, next, "optimizer_state", argumentName(apply, cast<BlockArgument>(old).getArgNumber()), old);
+      addResult(apply, next, "optimizer_state",
+                argumentName(apply, cast<BlockArgument>(old).getArgNumber()), old);
     auto copy = copies.find(StringAttr::get(&getContext(), name));
     if (copy == copies.end())
       continue;
-    Value half = castTo(b, loc, update->getResult(0), cast<RankedTensorType>(copy->second.halfType).getElementType());
-    addResult(apply, half, "half_copy", name, addArgument(apply, "half_copy", name, copy->second.halfType));
+    Value half = castTo(b, loc, update->getResult(0),
+                        cast<RankedTensorType>(copy->second.halfType).getElementType());
+    addResult(apply, half, "half_copy", name,
+              addArgument(apply, "half_copy", name, copy->second.halfType));
   }
 }
 
@@ -132,17 +146,20 @@ void InsertOptimizer::buildAccumulate(func::FuncOp gradients) {
   for (unsigned i = 0; i < gradients.getNumResults(); ++i)
     if (resultRole(gradients, i) == "count")
       scalar = gradients.getResultTypes()[i];
-  Value loss = addArgument(f, "loss", "loss", scalar), count = addArgument(f, "count", "count", scalar);
+  Value loss = addArgument(f, "loss", "loss", scalar),
+        count = addArgument(f, "count", "count", scalar);
   Value total = addArgument(f, "accumulated_count", "accumulated_count", scalar);
   // A loss that is not finite makes the count NaN (0 · ∞), and the whole step is skipped.
   Value poison = mul(b, loc, loss, splat(b, loc, scalar, 0));
-  addResult(f, add(b, loc, add(b, loc, total, count), poison), "accumulated_count", "accumulated_count", total);
+  addResult(f, add(b, loc, add(b, loc, total, count), poison), "accumulated_count",
+            "accumulated_count", total);
   for (unsigned i = 0; i < gradients.getNumResults(); ++i) {
     if (resultRole(gradients, i) != "gradient")
       continue;
     StringRef name = resultName(gradients, i);
     Type type = gradients.getResultTypes()[i];
-    Value gradient = addArgument(f, "gradient", name, type), accumulator = addArgument(f, "accumulator", name, type);
+    Value gradient = addArgument(f, "gradient", name, type),
+          accumulator = addArgument(f, "accumulator", name, type);
     Value weighted = mul(b, loc, gradient, broadcastScalar(b, loc, count, shapeOf(gradient)));
     addResult(f, add(b, loc, accumulator, weighted), "accumulator", name, accumulator);
   }
@@ -157,7 +174,8 @@ void InsertOptimizer::buildRefresh() {
   for (auto &[name, copy] : copies) {
     Value master = addArgument(f, copy.masterRole, name, copy.masterType, copy.weights);
     Value old = addArgument(f, "half_copy", name, copy.halfType);
-    addResult(f, castTo(b, loc, master, cast<RankedTensorType>(copy.halfType).getElementType()), "half_copy", name, old);
+    addResult(f, castTo(b, loc, master, cast<RankedTensorType>(copy.halfType).getElementType()),
+              "half_copy", name, old);
   }
 }
 
@@ -165,7 +183,8 @@ void InsertOptimizer::runOnOperation() {
   ModuleOp module = getOperation();
   static const SmallVector<StringRef> known{"sgd", "sgd-nesterov", "adam", "adamw"};
   if (!llvm::is_contained(known, StringRef(optimizer))) {
-    emitError(module.getLoc()) << "--optimizer=" << optimizer << ": unknown; one of " << llvm::join(known, ", ");
+    emitError(module.getLoc()) << "--optimizer=" << optimizer << ": unknown; one of "
+                               << llvm::join(known, ", ");
     return signalPassFailure();
   }
   module->setAttr("mpc.optimizer", StringAttr::get(&getContext(), optimizer));

@@ -10,38 +10,46 @@
 using namespace mlir;
 using namespace mpc;
 
-int64_t LossBuilder::factor() {
-  ArrayRef<int64_t> shape = shapeOf(output);
-  if (shape.empty() || batch <= 0 || shape[0] % batch != 0) {
-    hasSampleAxis = false;
-    return 0;
-  }
-  return shape[0] / batch;
-}
-
-Value LossBuilder::masked(Value v) {
-  int64_t rows = factor();
-  if (rows == 0)
+Value LossBuilder::masked(Value v, int64_t samplesAxis) {
+  if (axis < 0)
     return v;
-  return MaskSamplesOp::create(b, loc, v.getType(), v, samples, b.getI64IntegerAttr(0), b.getI64IntegerAttr(rows));
+  return MaskSamplesOp::create(b, loc, v.getType(), v, samples, b.getI64IntegerAttr(samplesAxis),
+                               b.getI64IntegerAttr(factor));
 }
 
-LossResult LossBuilder::classLoss(Value labels, int64_t classAxis, int64_t ignoreIndex, bool logProbabilities) {
-  int64_t rows = factor();
-  Value present = samples;
-  if (rows == 0) // every row counts
+// `axis` first, the others in order.
+static SmallVector<int64_t> toFront(int64_t axis, int64_t rank) {
+  SmallVector<int64_t> permutation{axis};
+  for (int64_t d = 0; d < rank; ++d)
+    if (d != axis)
+      permutation.push_back(d);
+  return permutation;
+}
+
+LossResult LossBuilder::classLoss(Value labels, int64_t classAxis, int64_t ignoreIndex,
+                                  bool logProbabilities) {
+  Value logits = output, present = samples;
+  if (axis < 0) { // every row counts
     present = scalarTensor(b, loc, b.getI64Type(), shapeOf(output)[0]);
+  } else if (axis > 0) { // the operation has the samples on axis 0
+    SmallVector<int64_t> order = toFront(axis, shapeOf(output).size());
+    logits = transpose(b, loc, logits, order);
+    labels = transpose(b, loc, labels, toFront(axis - (classAxis < axis), shapeOf(labels).size()));
+    classAxis = llvm::find(order, classAxis) - order.begin();
+  }
   auto scalar = RankedTensorType::get({}, computeType(elementType(output)));
-  auto op = CrossEntropyOp::create(b, loc, TypeRange{scalar, scalar}, ValueRange{output, labels, present});
+  auto op = CrossEntropyOp::create(b, loc, TypeRange{scalar, scalar},
+                                   ValueRange{logits, labels, present});
   op.setClassAxis(classAxis);
-  op.setFactor(std::max<int64_t>(rows, 1));
+  op.setFactor(axis < 0 ? 1 : factor);
   op.setIgnoreIndex(ignoreIndex);
   op.setLogProbabilities(logProbabilities);
   return {op.getLoss(), op.getCount()};
 }
 
 Value LossBuilder::correct(Value labels, int64_t classAxis, int64_t ignoreIndex) {
-  // A label l is right where no j has logit_j > logit_l, or logit_j = logit_l with j < l. NaN is never right.
+  // A label l is right where no j has logit_j > logit_l, or logit_j = logit_l with j < l. NaN is
+  // never right.
   Value logits = castTo(b, loc, output, computeType(elementType(output)));
   RankedTensorType type = tensorType(logits);
   auto indexType = RankedTensorType::get(type.getShape(), b.getI64Type());
@@ -59,24 +67,31 @@ Value LossBuilder::correct(Value labels, int64_t classAxis, int64_t ignoreIndex)
   Value larger = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UGT, logits, chosen);
   Value equal = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ, logits, chosen);
   Value earlier = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, index, label);
-  Value better = arith::OrIOp::create(b, loc, larger, arith::AndIOp::create(b, loc, equal, earlier));
+  Value better =
+      arith::OrIOp::create(b, loc, larger, arith::AndIOp::create(b, loc, equal, earlier));
   Value one = splat(b, loc, type, 1), zero = splat(b, loc, type, 0);
-  Value anyBetter = mpc::reduce(b, loc, ReductionKind::max, arith::SelectOp::create(b, loc, better, one, zero), {classAxis});
+  Value anyBetter = mpc::reduce(b, loc, ReductionKind::max,
+                                arith::SelectOp::create(b, loc, better, one, zero), {classAxis});
 
   auto rowType = RankedTensorType::get(shapeOf(labels), type.getElementType());
   Value rowOne = splat(b, loc, rowType, 1), rowZero = splat(b, loc, rowType, 0);
   Value right = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ, anyBetter, rowZero);
-  Value counts = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, labels, splat(b, loc, labels.getType(), ignoreIndex));
-  Value rows = arith::SelectOp::create(b, loc, arith::AndIOp::create(b, loc, right, counts), rowOne, rowZero);
-  rows = masked(rows);
-  return mpc::reduce(b, loc, ReductionKind::sum, rows, llvm::to_vector(llvm::seq<int64_t>(0, rowType.getRank())));
+  Value counts = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, labels,
+                                       splat(b, loc, labels.getType(), ignoreIndex));
+  Value rows = arith::SelectOp::create(b, loc, arith::AndIOp::create(b, loc, right, counts), rowOne,
+                                       rowZero);
+  rows = masked(rows, axis - (classAxis < axis));
+  return mpc::reduce(b, loc, ReductionKind::sum, rows,
+                     llvm::to_vector(llvm::seq<int64_t>(0, rowType.getRank())));
 }
 
-// max(log p, -100), with PyTorch's value at p = 0 and a derivative that is 0 there instead of 0 · ∞.
+// max(log p, -100), with PyTorch's value at p = 0 and a derivative that is 0 there instead of 0 ·
+// ∞.
 static Value clampedLog(OpBuilder &b, Location loc, Value p) {
   Type type = p.getType();
   Value floor = splat(b, loc, type, -100);
-  Value isZero = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLE, p, splat(b, loc, type, 0));
+  Value isZero =
+      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLE, p, splat(b, loc, type, 0));
   Value safe = arith::SelectOp::create(b, loc, isZero, splat(b, loc, type, 1), p);
   Value log = arith::MaximumFOp::create(b, loc, math::LogOp::create(b, loc, safe), floor);
   return arith::SelectOp::create(b, loc, isZero, floor, log);
@@ -100,31 +115,35 @@ static Value elementLoss(OpBuilder &b, Location loc, StringRef name, Value x, Va
   Value square = mul(b, loc, difference, difference);
   if (name == "mse")
     return square;
-  // |d| by a select, whose derivative at 0 is 0 like torch's: d > 0 ? d : d < 0 ? -d : 0 · d (NaN stays NaN).
+  // |d| by a select, whose derivative at 0 is 0 like torch's: d > 0 ? d : d < 0 ? -d : 0 · d (NaN
+  // stays NaN).
   Value zero = splat(b, loc, type, 0);
   Value isPositive = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, difference, zero);
   Value isNegative = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, difference, zero);
-  Value otherwise = arith::SelectOp::create(b, loc, isNegative, arith::NegFOp::create(b, loc, difference), mul(b, loc, difference, zero));
+  Value otherwise = arith::SelectOp::create(
+      b, loc, isNegative, arith::NegFOp::create(b, loc, difference), mul(b, loc, difference, zero));
   Value absolute = arith::SelectOp::create(b, loc, isPositive, difference, otherwise);
   if (name == "l1")
     return absolute;
   // smooth-l1: |d| < 1 ? d² / 2 : |d| - 1/2
   Value half = splat(b, loc, type, 0.5);
   Value near = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, absolute, one);
-  return arith::SelectOp::create(b, loc, near, mul(b, loc, square, half), sub(b, loc, absolute, half));
+  return arith::SelectOp::create(b, loc, near, mul(b, loc, square, half),
+                                 sub(b, loc, absolute, half));
 }
 
 LossResult LossBuilder::elementwiseLoss(StringRef name, Value target) {
   Type real = computeType(elementType(output));
   Value x = castTo(b, loc, output, real), t = castTo(b, loc, target, real);
-  Value elements = masked(elementLoss(b, loc, name, x, t));
+  Value elements = masked(elementLoss(b, loc, name, x, t), axis);
   ArrayRef<int64_t> shape = shapeOf(elements);
-  Value sum = mpc::reduce(b, loc, ReductionKind::sum, elements, llvm::to_vector(llvm::seq<int64_t>(0, shape.size())));
+  Value sum = mpc::reduce(b, loc, ReductionKind::sum, elements,
+                          llvm::to_vector(llvm::seq<int64_t>(0, shape.size())));
   // loss = Σ / max(count, 1): an empty batch gives 0
   int64_t all = tensorType(elements).getNumElements();
   Value count;
-  if (hasSampleAxis) {
-    Value perSample = scalarTensor(b, loc, b.getI64Type(), all / batch);
+  if (axis >= 0) {
+    Value perSample = scalarTensor(b, loc, b.getI64Type(), all / shape[axis] * factor);
     count = castTo(b, loc, mul(b, loc, samples, perSample), real);
   } else {
     count = scalarTensor(b, loc, real, all);

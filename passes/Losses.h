@@ -12,17 +12,17 @@ struct LossResult {
   Value count; ///< the same type: how many elements the mean is over
 };
 
-/// Builds a loss on `output`, whose axis 0 is the samples' (`batch` of them, or a multiple: consecutive rows per sample). `samples` (tensor<i64>)
-/// of them are there.
+/// Builds a loss on `output`. `samples` (tensor<i64>) of the batch's samples are there.
 struct LossBuilder {
   mlir::OpBuilder &b;
   Location loc;
   Value output;
   Value samples;
-  int64_t batch;
-  bool hasSampleAxis = true; ///< false after a loss whose output has no such axis: every element counts
+  int64_t axis = 0; ///< the samples' dimension of the output; -1: it has none, every element counts
+  int64_t factor = 1; ///< consecutive rows of that dimension per sample
 
-  /// cross-entropy, or nll with `logProbabilities`; labels: i64, the output's shape without the class axis.
+  /// cross-entropy, or nll with `logProbabilities`; labels: i64, the output's shape without the
+  /// class axis.
   LossResult classLoss(Value labels, int64_t classAxis, int64_t ignoreIndex, bool logProbabilities);
   /// How many labels are the first largest logit (scalar, compute type).
   Value correct(Value labels, int64_t classAxis, int64_t ignoreIndex);
@@ -32,8 +32,7 @@ struct LossBuilder {
   LossResult outputLoss();
 
 private:
-  int64_t factor(); ///< rows of axis 0 per sample; 0: no axis of samples
-  Value masked(Value v);
+  Value masked(Value v, int64_t samplesAxis);
 };
 
 } // namespace mpc

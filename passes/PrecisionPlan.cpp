@@ -18,10 +18,13 @@ PrecisionKind mpc::precisionKind(Operation *op) {
     return PrecisionKind::library;
   if (isa<LayerNormOp, BatchNormOp, BatchNormInferenceOp, SoftmaxOp, LogSoftmaxOp>(op))
     return PrecisionKind::norm;
-  if (isa<BroadcastOp, ReshapeOp, TransposeOp, SliceOp, PadOp, ConcatOp, GatherOp, MaskSamplesOp, MaxPoolOp, AveragePoolOp>(op))
+  if (isa<BroadcastOp, ReshapeOp, TransposeOp, SliceOp, PadOp, ConcatOp, GatherOp, MaskSamplesOp,
+          MaxPoolOp, AveragePoolOp>(op))
     return PrecisionKind::view;
   if (auto reduce = dyn_cast<ReduceOp>(op))
-    return reduce.getKind() == ReductionKind::max || reduce.getKind() == ReductionKind::min ? PrecisionKind::view : PrecisionKind::sum;
+    return reduce.getKind() == ReductionKind::max || reduce.getKind() == ReductionKind::min
+               ? PrecisionKind::view
+               : PrecisionKind::sum;
   if (isa<CrossEntropyOp>(op))
     return PrecisionKind::loss;
   return PrecisionKind::elementwise;
@@ -111,9 +114,12 @@ PrecisionClass PrecisionPlan::classOf(Operation *op, PrecisionKind kind) {
   return P;
 }
 
-static bool sameNode(Operation *a, Operation *b) { return !nodeOf(a).empty() && nodeOf(a) == nodeOf(b) && operatorOf(a) == operatorOf(b); }
+static bool sameNode(Operation *a, Operation *b) {
+  return !nodeOf(a).empty() && nodeOf(a) == nodeOf(b) && operatorOf(a) == operatorOf(b);
+}
 
-// wanted[v]: some consumer of v, looked through P and K, is H. Inside a node of class F° it is known of the node's result.
+// wanted[v]: some consumer of v, looked through P and K, is H. Inside a node of class F° it is
+// known of the node's result.
 void PrecisionPlan::decideWanted() {
   for (Operation &op : llvm::reverse(f.front().without_terminator())) {
     forces[&op] = forced(&op);
@@ -130,7 +136,8 @@ void PrecisionPlan::decideWanted() {
     if (!wants)
       continue;
     for (Value operand : op.getOperands())
-      if (isF32(operand) && (precision != FHalf || (operand.getDefiningOp() && sameNode(&op, operand.getDefiningOp()))))
+      if (isF32(operand) && (precision != FHalf ||
+                             (operand.getDefiningOp() && sameNode(&op, operand.getDefiningOp()))))
         wanted[operand] = true;
   }
 }
@@ -173,7 +180,8 @@ bool PrecisionPlan::isStatic(Value v) {
   if (it != statics.end())
     return it->second;
   Operation *op = v.getDefiningOp();
-  bool known = op && !isa<RandomUniformOp>(op) && llvm::all_of(op->getOperands(), [&](Value operand) { return isStatic(operand); });
+  bool known = op && !isa<RandomUniformOp>(op) &&
+               llvm::all_of(op->getOperands(), [&](Value operand) { return isStatic(operand); });
   return statics[v] = known;
 }
 
@@ -189,7 +197,8 @@ bool PrecisionPlan::feedsLibrary(Value table) {
     PrecisionKind kind = precisionKind(user);
     if (kind == PrecisionKind::library)
       return forces.lookup(user) != Forced::f32 && classOf(user, kind) == H;
-    return isa<BroadcastOp, ReshapeOp, TransposeOp, SliceOp, ConcatOp>(user) && feedsLibrary(user->getResult(0));
+    return isa<BroadcastOp, ReshapeOp, TransposeOp, SliceOp, ConcatOp>(user) &&
+           feedsLibrary(user->getResult(0));
   });
 }
 
@@ -203,7 +212,9 @@ bool PrecisionPlan::isInternal(Value v) {
 
 std::string PrecisionPlan::describe(Value v) {
   if (auto argument = dyn_cast<BlockArgument>(v))
-    return (argumentRole(f, argument.getArgNumber()) + " '" + argumentName(f, argument.getArgNumber()) + "'").str();
+    return (argumentRole(f, argument.getArgNumber()) + " '" +
+            argumentName(f, argument.getArgNumber()) + "'")
+        .str();
   StringRef node = nodeOf(v.getDefiningOp());
   return node.empty() ? operatorOf(v.getDefiningOp()).str() : "'" + node.str() + "'";
 }
@@ -256,13 +267,15 @@ void PrecisionPlan::decideOperation(Operation *op) {
   SmallVector<unsigned> all = llvm::to_vector(llvm::seq<unsigned>(0, op->getNumOperands()));
   Inputs inputs = inputsOf(op, kind == PrecisionKind::view ? viewOperands(op) : all);
   // Bounds and signs (K) do no harm: no result is larger than the half operand.
-  bool misfit = inputs.misfit && (decision.precision == H || decision.precision == P || (kind == PrecisionKind::view && inputs.any));
+  bool misfit = inputs.misfit && (decision.precision == H || decision.precision == P ||
+                                  (kind == PrecisionKind::view && inputs.any));
   bool misfitPad = false;
   if (auto pad = dyn_cast<PadOp>(op)) {
     Attribute value;
     if (matchPattern(pad.getValue(), m_Constant(&value)))
       if (auto number = dyn_cast<FloatAttr>(value))
-        misfitPad = !fitsHalf(DenseElementsAttr::get(RankedTensorType::get({}, number.getType()), number));
+        misfitPad =
+            !fitsHalf(DenseElementsAttr::get(RankedTensorType::get({}, number.getType()), number));
   }
 
   if (forces[op] == Forced::f32)
@@ -280,7 +293,9 @@ void PrecisionPlan::decideOperation(Operation *op) {
     return decide(State::f32, "f32 by its class");
   case FHalf: {
     bool half = llvm::any_of(op->getResults(), [&](Value v) { return wanted.lookup(v); });
-    return decide(half ? State::half : State::f32, half ? "f32 inside, a consumer computes in half" : "f32 inside, no consumer computes in half");
+    return decide(half ? State::half : State::f32,
+                  half ? "f32 inside, a consumer computes in half"
+                       : "f32 inside, no consumer computes in half");
   }
   case P:
   case K:
@@ -288,16 +303,20 @@ void PrecisionPlan::decideOperation(Operation *op) {
   }
   if (isLookup(op) && state(op->getOperand(0)) == State::follow) {
     bool feeds = feedsLibrary(op->getOperand(0));
-    return decide(feeds ? State::half : State::f32, feeds ? "the table also feeds a product" : "a lookup table stays f32");
+    return decide(feeds ? State::half : State::f32,
+                  feeds ? "the table also feeds a product" : "a lookup table stays f32");
   }
   if (!inputs.any) {
     bool follows = decision.precision == K;
     if (follows)
       misfits[op->getResult(0)] = inputs.misfit;
-    return decide(follows ? State::follow : State::f32, follows ? "of parameters and constants: follows its consumers" : "of parameters and constants alone");
+    return decide(follows ? State::follow : State::f32,
+                  follows ? "of parameters and constants: follows its consumers"
+                          : "of parameters and constants alone");
   }
   if (inputs.allHalf)
-    return decide(State::half, decision.precision == K ? "follows its producer" : "all float inputs are half");
+    return decide(State::half,
+                  decision.precision == K ? "follows its producer" : "all float inputs are half");
   return decide(State::f32, inputs.f32Name + " is f32");
 }
 
@@ -307,7 +326,9 @@ void PrecisionPlan::decideStored(Operation *op) {
   for (Value v : op->getResults()) {
     if (state(v) != State::half)
       continue;
-    bool inside = (kind == PrecisionKind::elementwise || kind == PrecisionKind::sum || kind == PrecisionKind::view) && isInternal(v);
+    bool inside = (kind == PrecisionKind::elementwise || kind == PrecisionKind::sum ||
+                   kind == PrecisionKind::view) &&
+                  isInternal(v);
     if (inside && kind == PrecisionKind::view)
       inside = llvm::any_of(viewOperands(op), [&](unsigned i) {
         return state(op->getOperand(i)) != State::follow && !storedHalf(op->getOperand(i));

@@ -36,7 +36,8 @@ struct PrecisionOverrides {
 
 class PrecisionPlan {
 public:
-  /// What a value is by the rules. follow: parameters, constants and index maps of these have no type of their own.
+  /// What a value is by the rules. follow: parameters, constants and index maps of these have no
+  /// type of their own.
   enum class State { none, half, f32, follow };
   struct Decision {
     PrecisionClass precision = PrecisionClass::K;
@@ -46,10 +47,12 @@ public:
   PrecisionPlan(mlir::func::FuncOp f, mlir::Type half, const PrecisionOverrides &overrides);
 
   State state(mlir::Value v) const { return states.lookup(v); }
-  /// The value is rounded to half where it is made. (A value inside a node that consists of several operations stays f32.)
+  /// The value is rounded to half where it is made. (A value inside a node that consists of several
+  /// operations stays f32.)
   bool storedHalf(mlir::Value v) const { return stored.lookup(v); }
   const Decision *decision(mlir::Operation *op) const;
-  /// An operation on f32 values: others (of a model that has halves or doubles itself) are left as they are.
+  /// An operation on f32 values: others (of a model that has halves or doubles itself) are left as
+  /// they are.
   static bool concerns(mlir::Operation *op);
 
 private:

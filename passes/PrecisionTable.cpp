@@ -76,7 +76,8 @@ static constexpr PrecisionEntry table[] = {
     {"Gradient", F, "all: masters fp32; ORT, PT"},
     {"Loss", F, "PT, TF deny, ORT loss subgraph, PD"},
 
-    // F°: f32 inside; the result is stored half where a consumer computes in half. Scale, bias and statistics stay f32.
+    // F°: f32 inside; the result is stored half where a consumer computes in half. Scale, bias and
+    // statistics stay f32.
     {"BatchNormalization", FHalf, "ONNX-15 text, TF V2 rewrite, AX O2"},
     {"LayerNormalization", FHalf, "PT fp32; stash_type=1; PT #188955 asks for °"},
     {"RMSNormalization", FHalf, "PT fp32; stash_type=1; PT #188955 asks for °"},
@@ -152,13 +153,27 @@ static constexpr PrecisionEntry table[] = {
     {"Slice", K, "TF clear, ORT level 1"},
     {"Split", K, "TF clear, ORT level 1"},
     {"Pad", K, "TF clear, ORT level 1"},
-    {"Gather", K, "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient is F"},
-    {"GatherElements", K, "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient is F"},
-    {"GatherND", K, "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient is F"},
-    {"Compress", K, "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient is F"},
-    {"Unique", K, "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient is F"},
-    {"ReverseSequence", K, "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient is F"},
-    {"Trilu", K, "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient is F"},
+    {"Gather", K,
+     "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient "
+     "is F"},
+    {"GatherElements", K,
+     "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient "
+     "is F"},
+    {"GatherND", K,
+     "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient "
+     "is F"},
+    {"Compress", K,
+     "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient "
+     "is F"},
+    {"Unique", K,
+     "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient "
+     "is F"},
+    {"ReverseSequence", K,
+     "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient "
+     "is F"},
+    {"Trilu", K,
+     "TF clear; embedding table may stay fp32 (PD: fp16 lookup slower); its scatter-add gradient "
+     "is F"},
     {"DepthToSpace", K, "TF clear"},
     {"SpaceToDepth", K, "TF clear"},
     {"MaxPool", K, "TF clear"},
@@ -199,7 +214,8 @@ static constexpr PrecisionEntry table[] = {
     {"Bernoulli", K, "take consumer's type; draw in fp32, own"},
     {"Multinomial", K, "take consumer's type; draw in fp32, own"},
     {"Cast", K, "explicit Cast(to=FLOAT) = user barrier, keep (MO/OCC delete or rewrite it), own"},
-    {"CastLike", K, "explicit Cast(to=FLOAT) = user barrier, keep (MO/OCC delete or rewrite it), own"},
+    {"CastLike", K,
+     "explicit Cast(to=FLOAT) = user barrier, keep (MO/OCC delete or rewrite it), own"},
     {"If", K, "bodies recursed, loop-carried types made equal (TF back-edge rule)"},
     {"Loop", K, "bodies recursed, loop-carried types made equal (TF back-edge rule)"},
     {"Scan", K, "bodies recursed, loop-carried types made equal (TF back-edge rule)"},
@@ -216,21 +232,28 @@ const PrecisionEntry *mpc::findPrecision(llvm::StringRef op) {
       map[entry.op] = &entry;
     return map;
   }();
-  return byName.lookup(op.substr(op.rfind(':') + 1)); // "com.microsoft:Gelu" is in the class of Gelu
+  return byName.lookup(
+      op.substr(op.rfind(':') + 1)); // "com.microsoft:Gelu" is in the class of Gelu
 }
 
 llvm::StringRef mpc::nameOf(PrecisionClass precision) {
   switch (precision) {
-  case H: return "H";
-  case F: return "F";
-  case FHalf: return "F\u00b0";
-  case P: return "P";
-  case K: return "K";
+  case H:
+    return "H";
+  case F:
+    return "F";
+  case FHalf:
+    return "F\u00b0";
+  case P:
+    return "P";
+  case K:
+    return "K";
   }
   return "";
 }
 
 void mpc::printPrecisionTable(llvm::raw_ostream &os) {
   for (const PrecisionEntry &entry : table)
-    os << llvm::left_justify(entry.op, 34) << nameOf(entry.precision) << (entry.precision == FHalf ? " " : "  ") << entry.source << "\n";
+    os << llvm::left_justify(entry.op, 34) << nameOf(entry.precision)
+       << (entry.precision == FHalf ? " " : "  ") << entry.source << "\n";
 }

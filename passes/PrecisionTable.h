@@ -17,7 +17,7 @@ enum class PrecisionClass {
 };
 
 struct PrecisionEntry {
-  llvm::StringLiteral op;     ///< ONNX operator type
+  llvm::StringLiteral op; ///< ONNX operator type
   PrecisionClass precision;
   llvm::StringLiteral source; ///< who puts this operator, or the nearest one, there
 };

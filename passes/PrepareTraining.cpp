@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------------===//
 
+#include "BatchAnalysis.h"
 #include "FunctionArguments.h"
 #include "Passes.h"
 #include "compiler/ops/Build.h"
@@ -35,7 +36,8 @@ private:
   bool matchesFreeze(Value v);
   void freezeParameters(func::FuncOp forward);
   void disarm(func::FuncOp predict);
-  void rearm(func::FuncOp forward, Value samples);
+  void rearm(func::FuncOp forward, const BatchAnalysis &analysis, Value samples);
+  void refuseTail(const std::string &why);
 };
 } // namespace
 
@@ -59,7 +61,9 @@ void PrepareTraining::freezeParameters(func::FuncOp forward) {
       ++count;
     }
   if (frozen)
-    addNote(getOperation(), "--freeze=" + freeze + ": " + Twine(count) + (count == 1 ? " parameter is" : " parameters are") + " not trained");
+    addNote(getOperation(), "--freeze=" + freeze + ": " + Twine(count) +
+                                (count == 1 ? " parameter is" : " parameters are") +
+                                " not trained");
 }
 
 // Inference mode: dropout is the identity.
@@ -73,10 +77,11 @@ void PrepareTraining::disarm(func::FuncOp predict) {
 }
 
 // Training mode: statistics of the batch, and new running statistics as tied results.
-void PrepareTraining::rearm(func::FuncOp forward, Value samples) {
+void PrepareTraining::rearm(func::FuncOp forward, const BatchAnalysis &analysis, Value samples) {
   NodeAttributeListener listener;
   OpBuilder b(&getContext(), &listener);
-  llvm::MapVector<Value, Value> updated; // statistic argument → its value after all nodes that share it
+  llvm::MapVector<Value, Value>
+      updated; // statistic argument → its value after all nodes that share it
   SmallVector<BatchNormInferenceOp> norms;
   forward.walk([&](BatchNormInferenceOp norm) { norms.push_back(norm); });
   int64_t rearmed = 0, kept = 0, fromInference = 0;
@@ -86,7 +91,8 @@ void PrepareTraining::rearm(func::FuncOp forward, Value samples) {
       auto argument = dyn_cast<BlockArgument>(v);
       return argument && argumentRole(forward, argument.getArgNumber()) == "statistic";
     };
-    bool isFrozen = matchesFreeze(norm.getScale()) || matchesFreeze(norm.getBias()) || matchesFreeze(mean) || matchesFreeze(variance);
+    bool isFrozen = matchesFreeze(norm.getScale()) || matchesFreeze(norm.getBias()) ||
+                    matchesFreeze(mean) || matchesFreeze(variance);
     if (isFrozen || !isStatistic(mean) || !isStatistic(variance)) {
       ++kept;
       continue;
@@ -96,8 +102,21 @@ void PrepareTraining::rearm(func::FuncOp forward, Value samples) {
     b.setInsertionPoint(norm);
     listener.setOrigin(norm);
     Location loc = norm.getLoc();
-    auto trained = BatchNormOp::create(b, loc, TypeRange{norm.getType(), mean.getType(), variance.getType()},
-                                       ValueRange{norm.getInput(), norm.getScale(), norm.getBias(), samples});
+    // Rows of axis 0 are samples; elsewhere every row counts, and a smaller last batch would be
+    // normalized by its filling too.
+    Value present = samples;
+    SamplePlace place = analysis.of(norm.getInput());
+    if (place.kind == SamplePlace::place ? place.axis != 0 || place.outer != 1 || place.inner != 1
+                                         : analysis.batchSize() > 1) {
+      present = scalarTensor(b, loc, b.getI64Type(), shapeOf(norm.getInput())[0]);
+      if (place.kind == SamplePlace::place)
+        refuseTail(("node '" + nodeOf(norm) +
+                    "' (BatchNormalization) normalizes rows that are not the samples")
+                       .str());
+    }
+    auto trained =
+        BatchNormOp::create(b, loc, TypeRange{norm.getType(), mean.getType(), variance.getType()},
+                            ValueRange{norm.getInput(), norm.getScale(), norm.getBias(), present});
     trained.setEpsilonAttr(norm.getEpsilonAttr());
     trained.setChannelsLast(norm.getChannelsLast());
     norm.getResult().replaceAllUsesWith(trained.getResult());
@@ -113,14 +132,18 @@ void PrepareTraining::rearm(func::FuncOp forward, Value samples) {
     norm.erase();
   }
 
-  // The argument becomes the working copy; a frozen node that shares it keeps an argument of the old role.
+  // The argument becomes the working copy; a frozen node that shares it keeps an argument of the
+  // old role.
   for (auto [statistic, working] : updated) {
     unsigned i = cast<BlockArgument>(statistic).getArgNumber();
     StringRef name = argumentName(forward, i);
-    bool shared = llvm::any_of(statistic.getUsers(), [](Operation *user) { return isa<BatchNormInferenceOp>(user); });
+    bool shared = llvm::any_of(statistic.getUsers(),
+                               [](Operation *user) { return isa<BatchNormInferenceOp>(user); });
     if (shared) {
-      Value other = addArgument(forward, "statistic", name, statistic.getType(), forward.getArgAttr(i, MpcDialect::kWeightsAttr));
-      statistic.replaceUsesWithIf(other, [](OpOperand &use) { return isa<BatchNormInferenceOp>(use.getOwner()); });
+      Value other = addArgument(forward, "statistic", name, statistic.getType(),
+                                forward.getArgAttr(i, MpcDialect::kWeightsAttr));
+      statistic.replaceUsesWithIf(
+          other, [](OpOperand &use) { return isa<BatchNormInferenceOp>(use.getOwner()); });
     }
     setArgumentRole(forward, i, "working_statistic");
     addResult(forward, working, "working_statistic", name, statistic);
@@ -131,13 +154,21 @@ void PrepareTraining::rearm(func::FuncOp forward, Value samples) {
   SmallVector<std::string> facts;
   if (rearmed)
     facts.push_back(std::to_string(rearmed) + " BatchNormalization by the batch's statistics" +
-                    (fromInference ? " (" + std::to_string(fromInference) + " exported in inference mode)" : ""));
+                    (fromInference
+                         ? " (" + std::to_string(fromInference) + " exported in inference mode)"
+                         : ""));
   if (kept)
     facts.push_back(std::to_string(kept) + " BatchNormalization frozen, by its running statistics");
   if (dropouts)
     facts.push_back(std::to_string(dropouts) + " Dropout active");
   if (!facts.empty())
     addNote(getOperation(), "training mode: " + llvm::join(facts, ", "));
+}
+
+// The first reason stays.
+void PrepareTraining::refuseTail(const std::string &why) {
+  if (!why.empty() && !getOperation()->hasAttr("mpc.tail_refused"))
+    getOperation()->setAttr("mpc.tail_refused", StringAttr::get(&getContext(), why));
 }
 
 void PrepareTraining::runOnOperation() {
@@ -149,7 +180,8 @@ void PrepareTraining::runOnOperation() {
     frozen = std::make_shared<llvm::Regex>(freeze);
     std::string why;
     if (!frozen->isValid(why)) {
-      emitError(forward.getLoc()) << "--freeze=" << freeze << ": not a POSIX extended regular expression: " << why;
+      emitError(forward.getLoc()) << "--freeze=" << freeze
+                                  << ": not a POSIX extended regular expression: " << why;
       return signalPassFailure();
     }
   }
@@ -158,6 +190,10 @@ void PrepareTraining::runOnOperation() {
   predict.setSymName("predict");
   module.insert(std::next(forward->getIterator()), predict);
   disarm(predict);
-  Value samples = getOrAddArgument(forward, "samples", "samples", RankedTensorType::get({}, IntegerType::get(&getContext(), 64)));
-  rearm(forward, samples);
+  Value samples = getOrAddArgument(forward, "samples", "samples",
+                                   RankedTensorType::get({}, IntegerType::get(&getContext(), 64)));
+  BatchAnalysis analysis(forward);
+  for (Value output : terminatorOf(forward)->getOperands())
+    refuseTail(analysis.whyMixed(output));
+  rearm(forward, analysis, samples);
 }

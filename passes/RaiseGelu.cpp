@@ -95,7 +95,8 @@ static void candidates(Value v, llvm::SetVector<Value> &found, int depth = 0) {
   if (numberOf(v) || depth > 5)
     return;
   found.insert(v);
-  if (Operation *op = v.getDefiningOp(); op && isa<arith::AddFOp, arith::MulFOp, arith::DivFOp, math::PowFOp>(op))
+  if (Operation *op = v.getDefiningOp();
+      op && isa<arith::AddFOp, arith::MulFOp, arith::DivFOp, math::PowFOp>(op))
     for (Value operand : op->getOperands())
       candidates(operand, found, depth + 1);
 }
@@ -103,7 +104,8 @@ static void candidates(Value v, llvm::SetVector<Value> &found, int depth = 0) {
 bool mpc::raiseGelu(Operation *function) {
   bool byTanh = isa<math::TanhOp>(function);
   const double c = 0.7978845608028654; // √(2/π)
-  const Polynomial argument = byTanh ? Polynomial{{{1, 0}, c}, {{3, 0}, c * 0.044715}} : Polynomial{{{1, 0}, 0.7071067811865476}};
+  const Polynomial argument = byTanh ? Polynomial{{{1, 0}, c}, {{3, 0}, c * 0.044715}}
+                                     : Polynomial{{{1, 0}, 0.7071067811865476}};
   const Polynomial gelu{{{1, 0}, 0.5}, {{1, 1}, 0.5}};
 
   Value u = function->getOperand(0), t = function->getResult(0);
@@ -131,12 +133,14 @@ bool mpc::raiseGelu(Operation *function) {
       inside.insert(outer.inside.begin(), outer.inside.end());
       inside.insert(function);
       bool closed = llvm::all_of(inside, [&](Operation *op) {
-        return op == user || llvm::all_of(op->getUsers(), [&](Operation *other) { return inside.contains(other); });
+        return op == user || llvm::all_of(op->getUsers(),
+                                          [&](Operation *other) { return inside.contains(other); });
       });
       if (!closed)
         return false;
       OpBuilder b(user);
-      auto op = GeluOp::create(b, user->getLoc(), root.getType(), x, byTanh ? b.getUnitAttr() : UnitAttr());
+      auto op = GeluOp::create(b, user->getLoc(), root.getType(), x,
+                               byTanh ? b.getUnitAttr() : UnitAttr());
       if (!nodeOf(user).empty())
         op->setDiscardableAttr(MpcDialect::kNodeAttr, b.getStringAttr(nodeOf(user)));
       op->setDiscardableAttr(MpcDialect::kOpAttr, b.getStringAttr("Gelu"));

@@ -4,10 +4,10 @@
 // class, derivative and library call, which its pieces could not have; so they are
 // recognized here, once, for every target:
 //
-//   add(matmul(x, w), broadcast(b))                      → matmul x, w bias b     (also behind a reshape, and conv)
-//   0.5·x·(1 + erf(x/√2)), in any arrangement            → gelu x
-//   0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))           → gelu x {approximate}
-//   (x - mean x)/√(mean (x - mean x)² + ε) · s + b       → layer_norm x, s bias b
+//   add(matmul(x, w), broadcast(b))                      → matmul x, w bias b     (also behind a
+//   reshape, and conv) 0.5·x·(1 + erf(x/√2)), in any arrangement            → gelu x 0.5·x·(1 +
+//   tanh(√(2/π)·(x + 0.044715·x³)))           → gelu x {approximate} (x - mean x)/√(mean (x - mean
+//   x)² + ε) · s + b       → layer_norm x, s bias b
 //
 // Only exact matches: an intermediate value with another use stays, and so does all of it.
 //
@@ -36,7 +36,8 @@ struct RaisePatterns : mpc::impl::RaisePatternsBase<RaisePatterns> {
 // Bias
 //===----------------------------------------------------------------------------===//
 
-// The per-channel vector that `v` repeats along all other dimensions of its shape, null if it is none.
+// The per-channel vector that `v` repeats along all other dimensions of its shape, null if it is
+// none.
 static Value vectorAlong(Value v, int64_t dimension) {
   auto repeated = v.getDefiningOp<BroadcastOp>();
   if (!repeated)
@@ -56,7 +57,8 @@ static bool raiseBias(arith::AddFOp sum) {
     int64_t rank = shapeOf(product).size();
     if (auto conv = product.getDefiningOp<ConvOp>()) {
       Value bias = vectorAlong(repeated, conv.getChannelsLast() ? rank - 1 : 1);
-      if (!bias || conv.getBias() || conv.getRelu() || elementType(bias) != elementType(conv.getInput()))
+      if (!bias || conv.getBias() || conv.getRelu() ||
+          elementType(bias) != elementType(conv.getInput()))
         continue;
       conv->moveBefore(sum); // behind the bias
       conv.getBiasMutable().assign(bias);
@@ -67,10 +69,12 @@ static bool raiseBias(arith::AddFOp sum) {
     auto reshaped = product.getDefiningOp<ReshapeOp>();
     Value inner = reshaped ? reshaped.getInput() : product;
     auto matmul = inner.getDefiningOp<MatmulOp>();
-    if (!matmul || matmul.getBias() || matmul.getRelu() || !inner.hasOneUse() || rank == 0 || shapeOf(inner).back() != shapeOf(product).back())
+    if (!matmul || matmul.getBias() || matmul.getRelu() || !inner.hasOneUse() || rank == 0 ||
+        shapeOf(inner).back() != shapeOf(product).back())
       continue;
     Value bias = vectorAlong(repeated, rank - 1);
-    if (!bias || elementType(bias) != elementType(matmul.getLhs()) || shapeOf(bias)[0] != shapeOf(inner).back())
+    if (!bias || elementType(bias) != elementType(matmul.getLhs()) ||
+        shapeOf(bias)[0] != shapeOf(inner).back())
       continue;
     matmul->moveBefore(sum);
     matmul.getBiasMutable().assign(bias);
@@ -120,7 +124,8 @@ Value NormMatch::through(Operation *op, unsigned operand) {
 // Strips a repetition along the last dimensions, and dimensions of size one.
 Value NormMatch::perRow(Value v) {
   if (auto repeated = v.getDefiningOp<BroadcastOp>()) {
-    if (!llvm::equal(repeated.getDimensions(), llvm::seq<int64_t>(0, repeated.getDimensions().size())))
+    if (!llvm::equal(repeated.getDimensions(),
+                     llvm::seq<int64_t>(0, repeated.getDimensions().size())))
       return {};
     v = through(repeated, 0);
   }
@@ -193,7 +198,8 @@ bool NormMatch::match(Value normalized) {
         continue;
       if (auto rsqrt = inverse.getDefiningOp<math::RsqrtOp>()) {
         variance = through(rsqrt, 0);
-      } else if (auto reciprocal = inverse.getDefiningOp<arith::DivFOp>(); reciprocal && splatOf(reciprocal.getLhs()) == 1.0) {
+      } else if (auto reciprocal = inverse.getDefiningOp<arith::DivFOp>();
+                 reciprocal && splatOf(reciprocal.getLhs()) == 1.0) {
         Value root = perRow(through(reciprocal, 1));
         if (auto sqrt = root ? root.getDefiningOp<math::SqrtOp>() : math::SqrtOp())
           variance = through(sqrt, 0);
@@ -218,21 +224,25 @@ bool NormMatch::match(Value normalized) {
   if (!product || product.getLhs() != product.getRhs())
     return false;
   inside.push_back(product);
-  return matchDeviation(deviation) && (product.getLhs() == deviation || matchDeviation(product.getLhs()));
+  return matchDeviation(deviation) &&
+         (product.getLhs() == deviation || matchDeviation(product.getLhs()));
 }
 
 // A parameter-like tensor repeated along all dimensions before `axis`.
 static Value affineOperand(Value v, Value input, int64_t axis) {
   auto repeated = v.getDefiningOp<BroadcastOp>();
   int64_t rank = shapeOf(input).size();
-  if (repeated && llvm::equal(repeated.getDimensions(), llvm::seq<int64_t>(axis, rank)) && shapeOf(repeated.getInput()) == shapeOf(input).drop_front(axis))
+  if (repeated && llvm::equal(repeated.getDimensions(), llvm::seq<int64_t>(axis, rank)) &&
+      shapeOf(repeated.getInput()) == shapeOf(input).drop_front(axis))
     return repeated.getInput();
   return {};
 }
 
 static bool closed(ArrayRef<Operation *> inside, Operation *root) {
   return llvm::all_of(inside, [&](Operation *op) {
-    return op == root || llvm::all_of(op->getUsers(), [&](Operation *user) { return user == root || llvm::is_contained(inside, user); });
+    return op == root || llvm::all_of(op->getUsers(), [&](Operation *user) {
+             return user == root || llvm::is_contained(inside, user);
+           });
   });
 }
 
@@ -254,7 +264,8 @@ static bool raiseLayerNorm(arith::AddFOp sum) {
       OpBuilder b(sum);
       ArrayRef<int64_t> rows = shapeOf(norm.input).take_front(norm.axis);
       auto rowType = RankedTensorType::get(rows, computeType(elementType(norm.input)));
-      auto op = LayerNormOp::create(b, sum.getLoc(), sum.getType(), rowType, rowType, norm.input, scale, bias, b.getI64IntegerAttr(norm.axis),
+      auto op = LayerNormOp::create(b, sum.getLoc(), sum.getType(), rowType, rowType, norm.input,
+                                    scale, bias, b.getI64IntegerAttr(norm.axis),
                                     b.getF64FloatAttr(norm.epsilon));
       if (!nodeOf(sum).empty())
         op->setDiscardableAttr(MpcDialect::kNodeAttr, b.getStringAttr(nodeOf(sum)));

@@ -92,7 +92,7 @@ LogicalResult ColumnKernel::emitPartial() {
             for (; terms.size() > 1; terms.resize(terms.size() / 2)) // pairs
               for (size_t u = 0; u < terms.size() / 2; ++u)
                 terms[u] = e.accumulate(e.here(), reduction(i).getKind(), terms[2 * u], terms[2 * u + 1], false);
-            Value old = e.load(sums[i], terms[0].getType(), k - firstColumn);
+            Value old = e.loadHere(sums[i], terms[0].getType(), k - firstColumn);
             totals.push_back(e.accumulate(e.here(), reduction(i).getKind(), old, terms[0], false));
           }
           for (size_t i = 0; i < count(); ++i)
@@ -119,7 +119,7 @@ LogicalResult ColumnKernel::emitPartial() {
     }
     overColumns([&](const Affine &k) {
       for (size_t i = 0; i < count(); ++i)
-        e.store(e.scratch, e.load(sums[i], identity[i].getType(), k - firstColumn), partial(i, chunk, k));
+        e.store(e.scratch, e.loadHere(sums[i], identity[i].getType(), k - firstColumn), partial(i, chunk, k));
     });
   });
   return e.finish();
@@ -157,7 +157,7 @@ LogicalResult ColumnKernel::emitCombine() {
   int64_t columns = loops.columns;
   SmallVector<Value> sums = arrays(e);
   auto load = [&](size_t i, const Affine &chunk, const Affine &k) {
-    return e.load(e.scratch, Emitter::accumulatorOf(reduction(i)), partial(i, chunk, k));
+    return e.loadHere(e.scratch, Emitter::accumulatorOf(reduction(i)), partial(i, chunk, k));
   };
   auto block = [&](Value low, Value high, const Affine &first) {
     auto overColumns = [&](llvm::function_ref<void(const Affine &)> body) {
@@ -176,7 +176,7 @@ LogicalResult ColumnKernel::emitCombine() {
       e.loop(e.constant(1), e.constant(loops.chunks), 1, 1, loops.chunks - 1, 0, {}, [&](const Affine &c, ValueRange) {
         overColumns([&](const Affine &k) {
           for (size_t i = 0; i < count(); ++i) {
-            Value part = load(i, c, k), old = e.load(sums[i], part.getType(), k - first);
+            Value part = load(i, c, k), old = e.loadHere(sums[i], part.getType(), k - first);
             e.store(sums[i], e.accumulate(e.here(), reduction(i).getKind(), old, part, false), k - first);
           }
         });
@@ -186,7 +186,7 @@ LogicalResult ColumnKernel::emitCombine() {
       DenseMap<Value, Value> known; // the sums of this column
       for (size_t i = 0; i < count(); ++i) {
         Type type = getElementTypeOrSelf(reduction(i).getType());
-        Value sum = e.load(sums[i], Emitter::accumulatorOf(reduction(i)), k - first);
+        Value sum = e.loadHere(sums[i], Emitter::accumulatorOf(reduction(i)), k - first);
         known[reduction(i).getResult()] = e.convert(sum, type, e.depth());
       }
       e.resolve = [&](Value tensor, const Affine &at) -> Value {

@@ -223,7 +223,7 @@ LogicalResult emitRowKernel(func::FuncOp kernel) {
       }
       auto keep = phases.kept.find(tensor);
       if (keep != phases.kept.end() && keep->second.phase < phase && at == element)
-        return e.load(keep->second.array, getElementTypeOrSelf(tensor.getType()), place(keep->second));
+        return e.loadHere(keep->second.array, getElementTypeOrSelf(tensor.getType()), place(keep->second));
       return {};
     };
     // for j: for k, at element row · columns + j · inner + k
@@ -326,7 +326,7 @@ LogicalResult emitScatterKernel(func::FuncOp kernel) {
       behind([&](const Affine &k) {
         Affine at = (first + v) * loops.behind + k;
         Value update = e.convert(e.emit(scatter.getUpdates(), (before * loops.count + i) * loops.behind + k), type, e.depth());
-        Value old = e.load(result, type, at);
+        Value old = e.loadHere(result, type, at);
         e.store(result, e.accumulate(e.here(), ReductionKind::sum, old, update, false), at);
       });
       return SmallVector<Value>();

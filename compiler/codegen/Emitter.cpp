@@ -240,9 +240,9 @@ static Value address(OpBuilder &b, Location loc, Value pointer, Type element, Va
                              LLVM::GEPNoWrapFlags::inbounds);
 }
 
-Value Emitter::load(Value pointer, Type element, const Affine &index) {
+Value Emitter::load(Value pointer, Type element, const Affine &index, unsigned depth) {
   Value offset = this->index(index);
-  OpBuilder &b = at(depth(index));
+  OpBuilder &b = at(depth);
   Value value = LLVM::LoadOp::create(b, loc, storedType(element), address(b, loc, pointer, element, offset), storedBytes(element));
   if (element.isInteger(1))
     value = arith::TruncIOp::create(b, loc, element, value);

@@ -67,7 +67,10 @@ public:
   Affine known(const Affine &index, int64_t size, unsigned depth);
 
   // Memory. Elements are as the program sees them: i1 is converted from and to bytes.
-  mlir::Value load(mlir::Value pointer, mlir::Type element, const Affine &index);
+  /// An argument's element: computed where its index is known.
+  mlir::Value load(mlir::Value pointer, mlir::Type element, const Affine &index) { return load(pointer, element, index, depth(index)); }
+  /// An element of memory that this function writes too: read now.
+  mlir::Value loadHere(mlir::Value pointer, mlir::Type element, const Affine &index) { return load(pointer, element, index, depth()); }
   void store(mlir::Value pointer, mlir::Value scalar, const Affine &index);
   /// An array in the function's frame.
   mlir::Value array(mlir::Type element, int64_t count);
@@ -86,6 +89,7 @@ public:
   bool hasFailed() const { return failed; }
 
 private:
+  mlir::Value load(mlir::Value pointer, mlir::Type element, const Affine &index, unsigned depth);
   std::pair<mlir::Value, mlir::Value> divideValues(const Affine &index, int64_t divisor) override;
 
   struct Scope {

@@ -2,6 +2,7 @@
 
 #include "Registration.h"
 #include "OnnxDialect.h"
+#include "compiler/codegen/Passes.h"
 #include "compiler/ops/Elementwise.h"
 #include "mlir/Dialect/Func/Extensions/AllExtensions.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -22,5 +23,6 @@ void mpc::registerDialects(DialectRegistry &registry) {
 
 void mpc::registerPasses() {
   registerMpcPasses();
+  registerCodegenPasses();
   registerTransformsPasses();
 }

@@ -85,8 +85,9 @@ Type Emitter::elementType(int32_t onnxType) {
   case ::onnx::TensorProto::UINT8:
   case ::onnx::TensorProto::UINT16:
   case ::onnx::TensorProto::UINT32:
+    return b.getIntegerType(unsigned(16 * elementBytes(onnxType))); // the signed type that holds all of its values
   case ::onnx::TensorProto::UINT64:
-    return b.getIntegerType(unsigned(8 * elementBytes(onnxType)), false);
+    return b.getI64Type();
   default:
     return {};
   }
@@ -176,7 +177,7 @@ DenseElementsAttr Emitter::elements(const ::onnx::TensorProto &tensor) {
     problems.add(llvm::toString(bytes.takeError()));
     return {};
   }
-  return elements(tensorType(tensor), *bytes);
+  return elements(tensorType(tensor), widenUnsigned(*bytes, tensor.data_type()));
 }
 
 void Emitter::constant(StringRef name, StringRef location, DenseElementsAttr value) {
@@ -198,7 +199,7 @@ void Emitter::initializerConstant(const ::onnx::TensorProto &tensor) {
     problems.add(llvm::toString(bytes.takeError()));
     return;
   }
-  constant(tensor.name(), tensor.name(), elements(tensorType(tensor), *bytes));
+  constant(tensor.name(), tensor.name(), elements(tensorType(tensor), widenUnsigned(*bytes, tensor.data_type())));
 }
 
 /// A Constant node in any of its forms but strings; false for those.
@@ -379,6 +380,15 @@ OwningOpRef<ModuleOp> Emitter::run() {
     if (!data) {
       problems.add(llvm::toString(data.takeError()));
       continue;
+    }
+    if (tensorType(tensor).getElementTypeBitWidth() != 8 * elementBytes(tensor.data_type()) && tensor.data_type() != ::onnx::TensorProto::BOOL) {
+      auto bytes = weights.bytes(data->file, data->offset, data->bytes);
+      if (!bytes) {
+        problems.add(llvm::toString(bytes.takeError()));
+        continue;
+      }
+      std::vector<char> wide = widenUnsigned(*bytes, tensor.data_type());
+      *data = {"", weights.append(wide), int64_t(wide.size())};
     }
     InitializerRole role = roles.of.at(tensor.name());
     StringRef roleName = role == InitializerRole::parameter ? "parameter" : role == InitializerRole::statistic ? "statistic" : "constant";

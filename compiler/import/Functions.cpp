@@ -92,6 +92,7 @@ public:
   int expanded = 0;
 
 private:
+  bool isValid(const onnx::FunctionProto &function) const;
   bool body(const onnx::NodeProto &node, onnx::FunctionProto &function) const;
   void append(onnx::NodeProto &node);
   OnnxModel &model;
@@ -102,15 +103,31 @@ private:
 
 } // namespace
 
+/// Whether the nodes of a body are valid in the model's opset: a body may have been written for an earlier one, in which an operand was an
+/// attribute.
+bool BodyExpander::isValid(const onnx::FunctionProto &function) const {
+  for (const onnx::NodeProto &node : function.node()) {
+    const onnx::OpSchema *schema = onnx::OpSchemaRegistry::Schema(node.op_type(), int(model.opset(node.domain())), node.domain());
+    if (!schema)
+      return false;
+    try {
+      schema->Verify(node);
+    } catch (const std::exception &) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool BodyExpander::body(const onnx::NodeProto &node, onnx::FunctionProto &function) const {
   int version = int(model.opset(node.domain()));
   const onnx::OpSchema *schema = version < 0 ? nullptr : onnx::OpSchemaRegistry::Schema(node.op_type(), version, node.domain());
   if (!schema || options.supported(node.domain(), node.op_type(), schema->SinceVersion()))
     return false;
   if (schema->HasFunction())
-    if (const onnx::FunctionProto *found = schema->GetFunction(version, true)) {
+    if (const onnx::FunctionProto *found = schema->GetFunction(version, false)) {
       function = *found;
-      return true;
+      return isValid(function);
     }
   if (!schema->HasContextDependentFunction())
     return false;
@@ -120,7 +137,7 @@ bool BodyExpander::body(const onnx::NodeProto &node, onnx::FunctionProto &functi
     inputs.push_back(type ? *type : onnx::TypeProto());
   }
   onnx::FunctionBodyBuildContextImpl context(node, inputs);
-  return schema->BuildContextDependentFunction(context, function, version);
+  return schema->BuildContextDependentFunction(context, function, version) && isValid(function);
 }
 
 void BodyExpander::append(onnx::NodeProto &node) {

@@ -28,8 +28,8 @@ OwningOpRef<ModuleOp> runStages(StringRef path, const ImportOptions &options, We
     return {};
   }
   inlineConstantConditions(model);
-  if (!inferShapes(model, problems) || !expandFunctionBodies(model, options, problems) ||
-      !assignRoles(model, options, weights, roles, problems))
+  // Roles first: an operator's body does not tell its weights from constants.
+  if (!inferShapes(model, problems) || !assignRoles(model, options, weights, roles, problems) || !expandFunctionBodies(model, options, problems))
     return {};
   return emitModule(model, roles, batch, weights, context, problems);
 }

@@ -26,8 +26,9 @@ struct ImportOptions {
 /// (role "input") and the floating-point initializers (role "parameter", "statistic" or "constant", with #mpc.weights); integer initializers and the
 /// small constants are arith.constant with an mpc.name. Module attributes: mpc.batch (i64), mpc.batch_axes (dictionary input name → axis), mpc.model
 /// (string), mpc.notes (strings, what was decided about parameters), mpc.left_out ("NAME: REASON" of the floating-point initializers that are no
-/// parameters). An ONNX unsigned integer is a uiN here. An `If` whose condition is not known yet has its branches as regions, `then` first; values of
-/// the outer graph are used directly. Every problem is emitted as a diagnostic (all of a file at once); then null.
+/// parameters). An unsigned integer is the signed one of twice its width here (uint64: i64). An `If` whose condition is not known yet has its
+/// branches as regions, `then` first; values of the outer graph are used directly. Every problem is emitted as a diagnostic (all of a file at
+/// once); then null.
 mlir::OwningOpRef<mlir::ModuleOp> importOnnx(llvm::StringRef path, const ImportOptions &options, WeightStore &weights, mlir::MLIRContext &context);
 
 } // namespace mpc

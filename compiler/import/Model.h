@@ -129,6 +129,8 @@ llvm::Expected<DataRange> initializerData(OnnxModel &model, const ::onnx::Tensor
 llvm::Expected<llvm::ArrayRef<char>> initializerBytes(OnnxModel &model, const ::onnx::TensorProto &tensor, WeightStore &weights);
 /// Element i of floating-point data.
 double floatAt(llvm::ArrayRef<char> bytes, int32_t onnxType, int64_t i);
+/// Unsigned integers as the signed type that takes their place: twice as wide, but for 64 bits. Others as they are.
+std::vector<char> widenUnsigned(llvm::ArrayRef<char> bytes, int32_t onnxType);
 /// Whether all elements have the same bits.
 bool isUniform(llvm::ArrayRef<char> bytes, int32_t onnxType);
 

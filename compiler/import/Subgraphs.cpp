@@ -160,6 +160,7 @@ void mpc::import::hoistSubgraphInitializers(OnnxModel &model) {
     for (const onnx::ValueInfoProto &input : inner.input())
       inputs.insert(input.name());
     StringMap<std::string> renamed;
+    StringSet<> hoistedNames;
     for (onnx::TensorProto &tensor : *inner.mutable_initializer()) {
       if (inputs.contains(tensor.name()))
         continue; // a default that the caller always overrides
@@ -180,10 +181,22 @@ void mpc::import::hoistSubgraphInitializers(OnnxModel &model) {
       onnx::TensorProto &hoisted = *graph.add_initializer();
       hoisted.Swap(&tensor);
       hoisted.set_name(name);
+      hoistedNames.insert(name);
     }
     inner.clear_initializer();
     if (!renamed.empty())
       renameValues(inner, renamed, false);
+    // A subgraph's output must be made in it.
+    for (onnx::ValueInfoProto &output : *inner.mutable_output()) {
+      if (!hoistedNames.contains(output.name()))
+        continue;
+      onnx::NodeProto &identity = *inner.add_node();
+      identity.set_op_type("Identity");
+      identity.add_input(output.name());
+      identity.add_output(uniqueName(output.name() + "_output", names));
+      identity.set_name(identity.output(0));
+      output.set_name(identity.output(0));
+    }
   };
   // Both branches of an If may use a name; the one that is known to be taken keeps it.
   KnownConditions conditions(graph);

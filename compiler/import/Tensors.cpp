@@ -151,6 +151,18 @@ double mpc::import::floatAt(ArrayRef<char> bytes, int32_t onnxType, int64_t i) {
   }
 }
 
+std::vector<char> mpc::import::widenUnsigned(ArrayRef<char> bytes, int32_t onnxType) {
+  bool isUnsigned = onnxType == TensorProto::UINT8 || onnxType == TensorProto::UINT16 || onnxType == TensorProto::UINT32;
+  if (!isUnsigned)
+    return {bytes.begin(), bytes.end()};
+  // Little-endian: zeros behind each element.
+  int64_t width = elementBytes(onnxType);
+  std::vector<char> wide(bytes.size() * 2);
+  for (int64_t i = 0, count = bytes.size() / width; i < count; ++i)
+    std::memcpy(&wide[2 * i * width], &bytes[i * width], width);
+  return wide;
+}
+
 bool mpc::import::isUniform(ArrayRef<char> bytes, int32_t onnxType) {
   int64_t width = elementBytes(onnxType);
   // Equal to itself shifted by one element.

@@ -33,6 +33,15 @@ template <typename C> struct TileKernels {
   TileFunction<C> from_columns[kMaxTileRows + 1]; ///< the panel's width is `rows` whatever is wanted
 };
 
+/// out[c] = Σ_t rows[t][c]·weights[t][c]: one pixel of a depthwise convolution.
+template <typename C>
+using DepthwiseFunction = void (*)(int64_t taps, const void *const *rows, const C *const *weights,
+                                   C *out, int64_t channels);
+/// sums[c] += Σ_i x[i · x_stride + c]·y[i · y_stride + c], strides in elements: a line's share of a depthwise filter gradient.
+template <typename C>
+using DepthwiseSumFunction = void (*)(int64_t count, const void *x, int64_t x_stride, const void *y,
+                                      int64_t y_stride, C *sums, int64_t channels);
+
 struct Kernels {
   const char *name;
   // Halves are their bit patterns. To half: round to nearest, ties to even; NaN stays NaN, overflow becomes infinity.
@@ -42,6 +51,10 @@ struct Kernels {
   void (*f32_to_bf16)(const float *from, void *to, int64_t count);
   TileKernels<float> tile_f32;
   TileKernels<double> tile_f64;
+  DepthwiseFunction<float> depthwise_f32, depthwise_bf16, depthwise_f16; ///< by type of the rows
+  DepthwiseFunction<double> depthwise_f64;
+  DepthwiseSumFunction<float> depthwise_sum_f32, depthwise_sum_bf16, depthwise_sum_f16;
+  DepthwiseSumFunction<double> depthwise_sum_f64;
 };
 
 extern const Kernels kKernelsAvx512, kKernelsAvx2, kKernelsBase;

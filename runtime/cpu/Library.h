@@ -93,6 +93,10 @@ std::unique_ptr<LibraryCommand> makeDnnlConvolution(Library &library, const Comm
                                                     bool widened);
 std::unique_ptr<LibraryCommand> makePlainConvolution(Library &library, const Command &c);
 
+/// Channels last, and every group one channel and one feature.
+bool isDepthwise(const Command &c);
+std::unique_ptr<LibraryCommand> makeDepthwiseConvolution(Library &library, const Command &c);
+
 /// Multiplications of the command.
 double multiplications(const Command &command);
 

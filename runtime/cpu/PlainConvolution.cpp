@@ -356,6 +356,8 @@ private:
 } // namespace
 
 std::unique_ptr<LibraryCommand> mpc::cpu::makePlainConvolution(Library &library, const Command &c) {
+  if (isDepthwise(c))
+    return makeDepthwiseConvolution(library, c);
   if (c.lhs.type == ElementType::f64)
     return std::make_unique<PlainConvolution<double>>(library, c);
   return std::make_unique<PlainConvolution<float>>(library, c);

@@ -103,7 +103,8 @@ std::string layoutKey(const dnnl::memory::desc &desc) {
 std::shared_ptr<WeightCopy> mpc::cpu::makeReorderedCopy(Library &library, const Operand &operand,
                                                         const dnnl::memory::desc &plain,
                                                         const dnnl::memory::desc &wanted) {
-  return library.weightCopy(operand, "reordered:" + layoutKey(wanted), [&] {
+  // A square weight read as it is and transposed has two copies of the same wanted layout.
+  return library.weightCopy(operand, "reordered:" + layoutKey(plain) + ">" + layoutKey(wanted), [&] {
     return std::make_shared<ReorderedCopy>(library, operand, plain, wanted);
   });
 }

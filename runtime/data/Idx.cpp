@@ -144,8 +144,9 @@ Array mpc::readIdx(const std::string &path) {
   }
   if (huge || bytes.size() < limit)
     throw Error(source + " is cut off: shape " + shapeText(shape) + " of " + fileTypeName(type) +
-                " wants " + (huge ? "more than 2^63" : std::to_string(wanted)) +
-                " bytes after the header, " + std::to_string(bytes.size()) + " found");
+                " (by its magic number " + hex(magic, 4) + ") wants " +
+                (huge ? "more than 2^63" : std::to_string(wanted)) + " bytes after the header, " +
+                std::to_string(bytes.size()) + " found");
   unsigned char extra;
   if (file.read(&extra, 1) == 1)
     throw Error(source + " is too long: shape " + shapeText(shape) + " of " + fileTypeName(type) +

@@ -80,7 +80,7 @@ TrainCommand::TrainCommand(CLI::App &app, const Program &program) : app(app), pr
   app.add_option("--schedule", h.schedule, "learning rate over applied steps")
       ->type_name("constant|step|linear|cosine")
       ->default_str(h.schedule)
-      ->check(CLI::IsMember({"constant", "step", "linear", "cosine"}));
+      ->check(CLI::IsMember({"constant", "step", "linear", "cosine"}).description(""));
   addInteger(app, "--step-size", h.step_size, "applied steps between two decays (step)", 1, kMany)
       ->default_str("");
   addReal(app, "--gamma", h.gamma, "factor of each decay (step)", 0, kHuge);

@@ -3,6 +3,7 @@
 
 #include "runtime/train/Progress.h"
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <unistd.h>
 
@@ -59,7 +60,10 @@ void Progress::show(const Step &s, int64_t samplesSoFar) {
     text += "  scale " + numberText(s.scale);
   if (s.skipped)
     text += "  skipped (overflow)";
-  text += "  " + numberText(rate) + " samples/s";
+  text +=
+      "  " +
+      (rate < 1000 ? numberText(std::round(rate * 10) / 10) : std::to_string(std::llround(rate))) +
+      " samples/s";
   if (!terminal) {
     printf("step %lld/%lld  epoch %lld  %s\n", static_cast<long long>(s.step),
            static_cast<long long>(s.steps), static_cast<long long>(s.epoch), text.c_str());

@@ -51,8 +51,9 @@ func.func @forward(%x: tensor<4x3xf32> {mpc.role = "input", mpc.name = "x"}, %w:
     %u: tensor<8x3xf32> {mpc.role = "parameter", mpc.name = "u"})
     -> (tensor<4x3xf32> {mpc.role = "output", mpc.name = "y"}, tensor<8x3xf32> {mpc.role = "output", mpc.name = "z"}) {
   %0 = arith.mulf %x, %w : tensor<4x3xf32>
-  %1 = mpc.concat %x, %x {axis = 0 : i64} : (tensor<4x3xf32>, tensor<4x3xf32>) -> tensor<8x3xf32>
-  %2 = arith.mulf %1, %u : tensor<8x3xf32>
-  return %0, %2 : tensor<4x3xf32>, tensor<8x3xf32>
+  %1 = mpc.broadcast %x {dimensions = array<i64: 0, 2>} : tensor<4x3xf32> -> tensor<4x2x3xf32>
+  %2 = mpc.reshape %1 : tensor<4x2x3xf32> -> tensor<8x3xf32>
+  %3 = arith.mulf %2, %u : tensor<8x3xf32>
+  return %0, %3 : tensor<4x3xf32>, tensor<8x3xf32>
 }
 }

@@ -220,3 +220,34 @@ TEST_F(Images, AreMirroredAndShiftedInTrainingOnly) {
   EXPECT_EQ(first(load("idx:@i,@l;scale=255;flip;crop=1", false), 1),
             (std::vector<float>{1, 2, 3, 4}));
 }
+
+// DIR/CLASS/IMAGE; planes in the order red, green, blue.
+TEST_F(Images, ComeFromClassFolders) {
+  // A PNG of 2 x 2 pixels (10, 20, 30), (40, 50, 60), (70, 80, 90), (100, 110, 120).
+  const std::string hex =
+      "89504e470d0a1a0a0000000d4948445200000002000000020802000000fdd49a73000000164944415478da63e012"
+      "91d330b261700b884ac9ab00000f18030db9b9e8640000000049454e44ae426082";
+  std::string png;
+  for (size_t i = 0; i < hex.size(); i += 2)
+    png += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  for (const char *name : {"b", "a"})
+    std::filesystem::create_directories(folder / (std::string("set/") + name));
+  writeBytes(folder / "set/a/1.PNG", png);
+  writeBytes(folder / "set/b/1.png", png);
+  writeBytes(folder / "set/b/notes.txt", "no image");
+  program.tensors[0].shape = {4, 3, 2, 2};
+  Dataset data = load("folder:@set;scale=255");
+  EXPECT_EQ(data.samples(), 2);
+  const Array &images = data.columns()[0].data, &labels = data.columns()[1].data;
+  std::vector<int64_t> pixels;
+  for (int64_t i = 0; i < 12; ++i)
+    pixels.push_back(elementAsInteger(images, i));
+  EXPECT_EQ(pixels, (std::vector<int64_t>{10, 40, 70, 100, 20, 50, 80, 110, 30, 60, 90, 120}));
+  EXPECT_EQ(elementAsInteger(labels, 0), 0);
+  EXPECT_EQ(elementAsInteger(labels, 1), 1);
+  program.tensors[0].shape = {4, 3, 2, 3};
+  EXPECT_CONTAINS(refused("folder:@set"), "has 2 x 2 pixels; this program wants 3 x 2");
+  program.tensors[0].shape = {4, 3, 2, 2};
+  writeBytes(folder / "set/b/1.png", png.substr(0, 50));
+  EXPECT_CONTAINS(refused("folder:@set"), "set/b/1.png'");
+}

@@ -3,7 +3,10 @@
 #include "compiler/target/cpu/CpuTarget.h"
 #include "compiler/codegen/Kernel.h"
 #include "compiler/target/cpu/Machine.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/UB/IR/UBOps.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
@@ -174,7 +177,9 @@ void registerTranslations(MLIRContext *context) {
   registerBuiltinDialectTranslation(registry);
   registerLLVMDialectTranslation(registry);
   context->appendDialectRegistry(registry);
-  context->loadDialect<LLVM::LLVMDialect>();
+  // Loading a dialect is nothing for threads: all that code generation makes.
+  context->loadDialect<arith::ArithDialect, cf::ControlFlowDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
+                       ub::UBDialect>();
 }
 
 llvm::Expected<std::unique_ptr<llvm::Module>> compileKernels(ModuleOp planned, const CpuTargetOptions &options, llvm::LLVMContext &context) {

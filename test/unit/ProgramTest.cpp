@@ -1,0 +1,162 @@
+//===- ProgramTest.cpp - reading the compiled program's table ----------------------===//
+
+#include "runtime/core/Error.h"
+#include "runtime/core/Program.h"
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <random>
+
+using namespace mpc;
+using nlohmann::json;
+
+namespace {
+
+void noKernel(int64_t, int64_t, void *const *) {}
+const MpcKernel kKernels[] = {noKernel, noKernel};
+const unsigned char kData[256] = {};
+
+json good() {
+  return json::parse(R"({"abi": 1, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
+    "cpu": "x86-64", "loss_scale_mode": "dynamic", "batch": 4, "classes": 10, "batch_axis": {"x": 0, "labels": 0}, "index_limit": {"ids": 7},
+    "notes": ["a note"], "regions": {"states": 4096, "inputs": 4096, "arena": 8192, "outputs": 64},
+    "tensors": [{"name": "w", "role": "parameter", "type": "f32", "shape": [4, 8], "buffer": ["states", 0], "initial": [64, 128], "initial_type": "f32"},
+                {"name": "x", "role": "input", "type": "f32", "shape": [4, 8], "buffer": ["inputs", 0]},
+                {"name": "", "role": "loss", "type": "f32", "shape": [], "buffer": ["outputs", 0]}],
+    "entries": {"gradients": {"arguments": [0, 1], "results": [2], "commands": [
+      {"kind": "kernel", "node": "relu", "function": 1, "extent": 4, "grain": 2, "buffers": [["arena", 0], ["arena", 64]]},
+      {"kind": "matmul", "node": "fc", "lhs": {"buffer": ["inputs", 0], "type": "f32", "shape": [4, 8]},
+       "rhs": {"buffer": ["states", 0], "type": "f32", "shape": [4, 8], "is_weight": true}, "bias": null,
+       "result": {"buffer": ["arena", 128], "type": "f32", "shape": [4, 4]}, "transpose_rhs": true},
+      {"kind": "conv", "node": "c", "lhs": {"buffer": ["arena", 0], "type": "f16", "shape": [1, 2, 5, 5]},
+       "rhs": {"buffer": ["states", 1024], "type": "f16", "shape": [3, 2, 3, 3], "is_weight": true},
+       "bias": {"buffer": ["states", 2048], "type": "f16", "shape": [3]}, "result": {"buffer": ["arena", 1024], "type": "f16", "shape": [1, 3, 5, 5]},
+       "strides": [1, 1], "pads": [1, 1, 1, 1], "dilations": [1, 1]}]}},
+    "export": {"template": [0, 200], "holes": [{"offset": 8, "bytes": 128, "type": "f32", "tensor": 0}]}})");
+}
+
+Program load(const std::string &text) {
+  MpcProgram raw = {MPC_PROGRAM_ABI, 2, text.data(), text.size(), kKernels, kData, sizeof kData};
+  return Program::load(raw);
+}
+
+std::string whyRefused(const std::string &text) {
+  try {
+    load(text);
+  } catch (const Error &e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Program, Loads) {
+  Program p = load(good().dump());
+  EXPECT_EQ("m", p.model_name);
+  EXPECT_EQ(4, p.batch);
+  EXPECT_EQ(-100, p.ignore_index);
+  EXPECT_EQ(7, p.index_limit.at("ids"));
+  ASSERT_EQ(3u, p.tensors.size());
+  EXPECT_EQ(Role::parameter, p.tensors[0].role);
+  EXPECT_EQ(128u, p.tensors[0].bytes());
+  EXPECT_EQ(64u, p.tensors[0].initial.offset);
+  EXPECT_EQ(1, p.find(Role::input, "x"));
+  EXPECT_EQ(1, p.find(Role::input));
+  EXPECT_EQ(-1, p.find(Role::input, "y"));
+  EXPECT_EQ(std::vector<uint32_t>{2}, p.all(Role::loss));
+  const Entry &entry = p.entries.at("gradients");
+  ASSERT_EQ(3u, entry.commands.size());
+  EXPECT_EQ(CommandKind::matmul, entry.commands[1].kind);
+  EXPECT_TRUE(entry.commands[1].rhs.is_weight);
+  EXPECT_FALSE(entry.commands[1].bias.present);
+  EXPECT_TRUE(entry.commands[2].bias.present);
+  EXPECT_EQ(1u, p.export_holes.size());
+}
+
+TEST(Program, OtherVersionIsNamed) {
+  std::string text = good().dump();
+  MpcProgram raw = {MPC_PROGRAM_ABI + 1, 2, text.data(), text.size(), kKernels, kData, sizeof kData};
+  EXPECT_THROW(Program::load(raw), Error);
+}
+
+// Each change makes one thing wrong; the message names where.
+TEST(Program, RefusesWhatIsInconsistent) {
+  struct Change {
+    const char *pointer, *value, *message;
+  };
+  const Change changes[] = {
+      {"/abi", "2", "abi"},
+      {"/tensors/0/role", "\"weight\"", "role"},
+      {"/tensors/0/type", "\"f8\"", "element type"},
+      {"/tensors/0/shape", "[4, -8]", "out of range"},
+      {"/tensors/0/shape", "[4000000000, 4000000000, 4000000000]", "too many elements"},
+      {"/tensors/0/buffer", "[\"states\", 4032]", "outside the region"},
+      {"/tensors/0/buffer", "[\"states\", 32]", "multiple of 64"},
+      {"/tensors/0/buffer", "[\"heap\", 0]", "no region"},
+      {"/tensors/0/buffer", "[\"states\", 18446744073709551615]", "out of range"},
+      {"/tensors/0/initial", "[200, 128]", "outside"},
+      {"/tensors/0/initial", "[0, 64]", "initial value"},
+      {"/tensors", "7", "list"},
+      {"/entries/gradients/arguments", "[3]", "out of range"},
+      {"/entries/gradients/results", "[-1]", "out of range"},
+      {"/entries/gradients/commands/0/kind", "\"pool\"", "no command"},
+      {"/entries/gradients/commands/0/function", "2", "out of range"},
+      {"/entries/gradients/commands/0/grain", "0", "out of range"},
+      {"/entries/gradients/commands/0/extent", "-1", "out of range"},
+      {"/entries/gradients/commands/0/buffers", "[[\"arena\", 8256]]", "outside the region"},
+      {"/entries/gradients/commands/1/rhs/shape", "[4, 7]", "do not fit"},
+      {"/entries/gradients/commands/1/result/type", "\"f16\"", "result type"},
+      {"/entries/gradients/commands/1/lhs/type", "\"i32\"", "i32"},
+      {"/entries/gradients/commands/1/lhs", "null", "missing"},
+      {"/entries/gradients/commands/1/lhs", "{}", "missing"},
+      {"/entries/gradients/commands/2/strides", "[0, 1]", "out of range"},
+      {"/entries/gradients/commands/2/strides", "[1]", "wrong length"},
+      {"/entries/gradients/commands/2/pads", "[1, 1, 1, 0]", "output extent"},
+      {"/entries/gradients/commands/2/groups", "0", "groups"},
+      {"/entries/gradients/commands/2/groups", "2", "groups"},
+      {"/entries/gradients/commands/2/bias/shape", "[4]", "bias"},
+      {"/entries/gradients/commands/2/channels_last", "true", "fit"},
+      {"/export/holes/0/bytes", "4096", "outside"},
+      {"/export/holes/0/tensor", "3", "out of range"},
+      {"/export/template", "[100, 200]", "outside"},
+      {"/batch", "-1", "negative"},
+      {"/batch", "\"four\"", "integer"},
+      {"/regions/arena", "1e3", "integer"},
+      {"/regions/arena", "9223372036854775807", "out of range"},
+      {"/notes", "[1]", "string"},
+  };
+  for (const Change &c : changes) {
+    json table = good();
+    table[json::json_pointer(c.pointer)] = json::parse(c.value);
+    std::string why = whyRefused(table.dump());
+    EXPECT_NE(std::string::npos, why.find(c.message)) << c.pointer << " = " << c.value << ": " << why;
+  }
+}
+
+// Whatever the bytes are, the answer is a program or an Error.
+TEST(Program, DamagedTextNeverCrashes) {
+  std::string text = good().dump();
+  for (size_t length = 0; length < text.size(); length += 7)
+    EXPECT_NE("", whyRefused(text.substr(0, length)));
+  std::mt19937 random(1);
+  for (int i = 0; i < 3000; ++i) {
+    std::string damaged = text;
+    for (int n = 0; n < 3; ++n)
+      damaged[random() % damaged.size()] = char(random() % 256);
+    whyRefused(damaged);
+  }
+  for (const char *other : {"", "null", "[]", "{}", "7", "{\"abi\": null}", "\xff\xfe"})
+    EXPECT_NE("", whyRefused(other));
+  EXPECT_NE("", whyRefused(std::string(100000, '[')));
+}
+
+// Every value replaced by one of another kind.
+TEST(Program, ValuesOfAnotherKindNeverCrash) {
+  json flat = good().flatten();
+  for (const auto &[pointer, value] : flat.items())
+    for (const char *other : {"null", "-1", "1e300", "\"text\"", "[]", "{}", "true", "[[]]", "99999999999999999999"}) {
+      json changed = flat.unflatten();
+      changed[json::json_pointer(pointer)] = json::parse(other);
+      whyRefused(changed.dump());
+    }
+}
+
+} // namespace
