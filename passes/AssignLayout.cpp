@@ -15,7 +15,7 @@
 //
 //===----------------------------------------------------------------------------------===//
 
-#include "mlir/IR/IRMapping.h"
+#include "passes/AssignLayout.h"
 #include "passes/Clustering.h"
 #include "passes/Passes.h"
 #include "llvm/ADT/STLExtras.h"
@@ -93,8 +93,10 @@ private:
 struct AssignLayout : mpc::impl::AssignLayoutBase<AssignLayout> {
   void runOnOperation() override {
     for (auto function : getOperation().getOps<func::FuncOp>())
-      if (!function.isExternal())
+      if (!function.isExternal()) {
         LayoutRewriter(function).run();
+        moveTransposesIntoMatmuls(function);
+      }
   }
 };
 
@@ -152,7 +154,6 @@ void LayoutRewriter::replace(Operation *op, Operation *copy, ArrayRef<unsigned> 
 
 void LayoutRewriter::convertConvolution(Operation *op, ArrayRef<unsigned> operands, bool resultIsFilter) {
   b.setInsertionPoint(op);
-  IRMapping mapping;
   Operation *copy = op->clone();
   for (unsigned i : operands)
     copy->setOperand(i, inLast(op->getOperand(i)));

@@ -170,6 +170,8 @@ void BatchAnalysis::visit(Operation *op) {
     p = keepUnless(int64_t(softmax.getAxis()) == p.axis, op, p);
   } else if (auto logSoftmax = dyn_cast<LogSoftmaxOp>(op)) {
     p = keepUnless(int64_t(logSoftmax.getAxis()) == p.axis, op, p);
+  } else if (auto sums = dyn_cast<CumSumOp>(op)) {
+    p = keepUnless(int64_t(sums.getAxis()) == p.axis, op, p);
   } else if (auto norm = dyn_cast<LayerNormOp>(op)) {
     p = keepUnless(p.axis >= int64_t(norm.getAxis()), op, p);
   } else if (isa<MaxPoolOp, AveragePoolOp>(op)) {

@@ -54,7 +54,9 @@ static std::string stemOf(func::FuncOp kernel) {
   }
   if (words.empty()) {
     Operation *value = kernel.getBody().front().getTerminator()->getOperand(0).getDefiningOp();
-    return isa_and_nonnull<arith::ConstantOp>(value) ? "fill" : (value && isa<arith::TruncFOp>(value) ? "round" : "copy");
+    if (!value)
+      return "copy";
+    return isa<arith::ConstantOp>(value) ? "fill" : (isa<arith::TruncFOp>(value) ? "round" : "widen");
   }
   // The last ones say most: what a kernel ends in.
   ArrayRef<StringRef> last = words.getArrayRef().take_back(3);

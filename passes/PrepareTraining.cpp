@@ -66,11 +66,19 @@ void PrepareTraining::freezeParameters(func::FuncOp forward) {
                                 " not trained");
 }
 
-// Inference mode: dropout is the identity.
+// Inference mode: dropout is the identity and keeps everything.
 void PrepareTraining::disarm(func::FuncOp predict) {
   predict.walk([](DropoutOp dropout) {
     dropout.getResult().replaceAllUsesWith(dropout.getInput());
     dropout.erase();
+  });
+  // The mask output of a Dropout compares a random number with the ratio: 1 keeps every element.
+  predict.walk([](RandomUniformOp random) {
+    OpBuilder b(random);
+    auto type = cast<RankedTensorType>(random.getType());
+    random.getResult().replaceAllUsesWith(
+        splat(b, random.getLoc(), type, 1.0));
+    random.erase();
   });
   eraseDeadOperations(predict);
   removeUnusedArguments(predict);

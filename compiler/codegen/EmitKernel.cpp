@@ -44,8 +44,9 @@ LogicalResult emitMapKernel(func::FuncOp kernel) {
       e.store(e.results[i], value, at);
   };
   e.rangeLoop(loops.rows, loops.inner, [&](const Affine &row) {
-    e.loop(loops.inner, 1, {}, [&](const Affine &k, ValueRange) {
-      element(row * loops.inner + k);
+    e.loop(loops.inner / loops.together, loops.together, {}, [&](const Affine &k, ValueRange) {
+      for (int64_t i = 0; i < loops.together; ++i)
+        element(row * loops.inner + k * loops.together + i);
       return SmallVector<Value>();
     });
   });

@@ -112,6 +112,14 @@ template <typename Fn> auto Emitter::inScope(unsigned parent, Operation *child, 
   return result;
 }
 
+/// LLVM unrolls a short innermost loop before its vectorizer sees it, and then vectorizes the loop around it, by gathers: keep it a loop.
+static void keepForVectorizer(scf::ForOp loop) {
+  MLIRContext *context = loop.getContext();
+  auto unroll = LLVM::LoopUnrollAttr::get(context, BoolAttr::get(context, true), {}, {}, {}, {}, {}, {});
+  loop->setAttr("loop_annotation", LLVM::LoopAnnotationAttr::get(context, {}, {}, {}, unroll, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}));
+}
+static constexpr int64_t kShortestVectorLoop = 16, kLongestUnrolled = 128;
+
 SmallVector<Value> Emitter::loop(Value low, Value high, int64_t step, int64_t min, int64_t max, int64_t unit, ValueRange inits, LoopBody body) {
   Value stepValue = constant(step);
   SmallVector<Value> carried(inits);
@@ -124,6 +132,9 @@ SmallVector<Value> Emitter::loop(Value low, Value high, int64_t step, int64_t mi
     Affine i = addBase(min, max, parent + 1, unit, loop.getInductionVar());
     SmallVector<Value> next = body(i, loop.getRegionIterArgs());
     scf::YieldOp::create(at(parent + 1), loc, next);
+    int64_t extent = max - min + 1;
+    if (extent >= kShortestVectorLoop && extent <= kLongestUnrolled && block->getOps<scf::ForOp>().empty())
+      keepForVectorizer(loop);
     return SmallVector<Value>(loop.getResults());
   });
 }

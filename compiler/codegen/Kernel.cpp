@@ -17,6 +17,7 @@ static constexpr int64_t kChunkElements = 8192, kMaxChunks = 64;
 static constexpr int64_t kBlockColumns = 1024;
 // Innermost loops shorter than this are only taken where nothing longer runs without divisions.
 static constexpr int64_t kShortLoop = 16;
+static constexpr int64_t kPhiloxWords = 4;
 
 KernelAttr getKernelAttr(func::FuncOp function) { return function->getAttrOfType<KernelAttr>(MpcDialect::kKernelAttr); }
 
@@ -48,9 +49,10 @@ NestLoops mapLoops(func::FuncOp kernel) {
   for (Value result : returnOf(kernel).getOperands())
     walk.visit(result, element);
   int64_t inner = innerExtent(walk.cuts, total);
+  bool random = !kernel.getOps<RandomUniformOp>().empty();
   if (inner == total)
-    return {total, 1, 1, walk.cost};
-  return {total / inner, 1, inner, walk.cost};
+    inner = random && total % kPhiloxWords == 0 ? kPhiloxWords : 1;
+  return {total / inner, 1, inner, walk.cost, random && inner % kPhiloxWords == 0 ? kPhiloxWords : 1};
 }
 
 NestLoops rowLoops(func::FuncOp kernel) {
@@ -65,7 +67,7 @@ NestLoops rowLoops(func::FuncOp kernel) {
     walk.visit(result, elementsOf(tensorShape(result)) == rows ? row : element);
   std::set<int64_t> cuts(walk.cuts.begin(), walk.cuts.lower_bound(columns));
   int64_t inner = innerExtent(cuts, columns);
-  return {rows, columns / inner, inner, walk.cost};
+  return {rows, columns / inner, inner, walk.cost, 1};
 }
 
 ColumnLoops columnLoops(func::FuncOp kernel) {

@@ -17,6 +17,8 @@ namespace mpc {
 struct NestLoops {
   int64_t rows, innerOuter = 1, inner;
   double cost; ///< of one element
+  /// Elements that the innermost loop's body computes: 4 where random numbers come in blocks of four, else 1. Divides `inner`.
+  int64_t together = 1;
 };
 NestLoops mapLoops(mlir::func::FuncOp kernel);
 NestLoops rowLoops(mlir::func::FuncOp kernel);

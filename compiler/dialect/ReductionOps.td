@@ -22,6 +22,21 @@ def Mpc_ReduceOp : Mpc_Op<"reduce", [Pure, DeclareOpInterfaceMethods<Differentia
   let hasFolder = 1;
 }
 
+def Mpc_CumSumOp : Mpc_Op<"cumsum", [Pure, SameOperandsAndResultType, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
+                                    DeclareOpInterfaceMethods<ExpandableOpInterface>]> {
+  let summary = "Sums of the elements up to each one along `axis`";
+  let description = [{
+    result[i] = Σ input[j] over j ≤ i; over j < i if `exclusive`; over j ≥ i (j > i) if `reverse`. The primitive form is a sum under a mask, in f32
+    for halves: work grows with the square of the axis' size, memory does not.
+    ```mlir
+    %1 = mpc.cumsum %0 {axis = 1 : i64, exclusive} : tensor<8x16xf32>
+    ```
+  }];
+  let arguments = (ins AnyRankedTensor:$input, I64Attr:$axis, UnitAttr:$exclusive, UnitAttr:$reverse);
+  let results = (outs AnyRankedTensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($result)";
+}
+
 class Mpc_SoftmaxLike<string mnemonic, list<Trait> traits = []>
     : Mpc_Op<mnemonic, !listconcat([Pure, DeclareOpInterfaceMethods<ExpandableOpInterface>], traits)> {
   let results = (outs AnyRankedTensor:$result);

@@ -63,7 +63,8 @@ Error mpc::linkTrainer(StringRef object, StringRef output, StringRef temporaryFo
   SmallVector<StringRef> arguments = {*driver, "-o", output, object, runtime, onednn, "-l:libz.a", "-fopenmp", "-Wl,-rpath,$ORIGIN/lib", rpath,
                                       "-Wl,--gc-sections", "-Wl,--as-needed"};
   if (fs::exists(MPC_LLD_FOLDER "/ld.lld"))
-    arguments.append({"-B" MPC_LLD_FOLDER, "-fuse-ld=lld"});
+    // Not mapped: on a full disk a mapped output file ends in SIGBUS instead of a message.
+    arguments.append({"-B" MPC_LLD_FOLDER, "-fuse-ld=lld", "-Wl,--no-mmap-output-file"});
   return run(*driver, arguments, messages);
 }
 

@@ -10,6 +10,7 @@
 #include "compiler/driver/Version.h"
 #include "compiler/export/Export.h"
 #include "compiler/target/cpu/CpuTarget.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/JSON.h"
 
 using namespace mlir;
@@ -217,6 +218,18 @@ json::Object ProgramWriter::libraryCommand(Operation *op) {
   return object;
 }
 
+/// Bytes of what a command reads and writes.
+static int64_t movedBytes(Operation *op) {
+  int64_t bytes = 0;
+  auto add = [&](Value v) {
+    auto type = cast<RankedTensorType>(v.getType());
+    bytes += type.getNumElements() * std::max(1u, type.getElementTypeBitWidth() / 8);
+  };
+  llvm::for_each(op->getOperands(), add);
+  llvm::for_each(op->getResults(), add);
+  return bytes;
+}
+
 void ProgramWriter::launchCommands(LaunchOp launch, json::Array &out) {
   auto kernel = module.lookupSymbol<func::FuncOp>(launch.getKernel());
   json::Array buffers;
@@ -230,6 +243,8 @@ void ProgramWriter::launchCommands(LaunchOp launch, json::Array &out) {
   for (const KernelFunction &function : kernelFunctions(kernel))
     out.push_back(json::Object{{"kind", "kernel"},
                                {"node", json::fixUTF8(node ? node.getValue() : launch.getKernel())},
+                               {"name", function.name},
+                               {"bytes", movedBytes(launch)},
                                {"function", kernels.lookup(function.name)},
                                {"extent", function.extent},
                                {"grain", function.grain},
@@ -246,6 +261,9 @@ llvm::Error ProgramWriter::commands(func::FuncOp function, json::Array &out) {
       json::Object object = libraryCommand(&op);
       if (auto node = op.getAttrOfType<StringAttr>(MpcDialect::kNodeAttr))
         object["node"] = json::fixUTF8(node.getValue());
+      object["bytes"] = movedBytes(&op);
+      if (auto cost = dyn_cast<CostOpInterface>(op))
+        object["flops"] = cost.flops();
       out.push_back(std::move(object));
     } else if (!isa<ReshapeOp, func::ReturnOp>(op)) {
       return llvm::createStringError("the planned program holds '%s', which is no command",
@@ -302,6 +320,9 @@ llvm::Expected<std::string> ProgramWriter::write(const ExportTemplate *exported)
   if (auto attr = module->getAttrOfType<ArrayAttr>("mpc.notes"))
     for (Attribute note : attr)
       notes.push_back(json::fixUTF8(cast<StringAttr>(note).getValue()));
+  llvm::Expected<CpuDescription> cpu = describeCpu(options.cpu);
+  if (!cpu)
+    return cpu.takeError();
   json::Object program{{"abi", 1},
                        {"model_name", text("mpc.model")},
                        {"compiler_version", MPC_COMPILER_VERSION},
@@ -309,7 +330,8 @@ llvm::Expected<std::string> ProgramWriter::write(const ExportTemplate *exported)
                        {"loss", options.loss},
                        {"optimizer", options.optimizer},
                        {"target", options.target},
-                       {"cpu", options.cpu},
+                       {"cpu", cpu->cpu},
+                       {"build_facts", "cpu-features: " + llvm::join(cpu->required, ",")},
                        {"loss_scale_mode", options.resolvedLossScale()},
                        {"batch", integer("mpc.batch", 1)},
                        {"classes", integer("mpc.classes", 0)},

@@ -1,4 +1,4 @@
-//===- Export.h - the trained model as an ONNX file ---------------------------------------===//
+//===- Export.h - the trained model as an ONNX file -----------------------===//
 
 #ifndef MPC_EXPORT_EXPORT_H
 #define MPC_EXPORT_EXPORT_H
@@ -11,7 +11,8 @@
 
 namespace mpc {
 
-/// Where a trained tensor goes: `bytes` bytes at `offset` of the template, row-major and little-endian.
+/// Where a trained tensor goes: `bytes` bytes at `offset` of the template, row-major and
+/// little-endian.
 struct TemplateHole {
   int64_t offset, bytes;
   std::string type;   ///< element type in the file: "f32", "f64", "f16", "bf16"
@@ -24,11 +25,14 @@ struct ExportTemplate {
   std::vector<TemplateHole> holes; ///< in the file's order
 };
 
-/// The model at `path` in inference mode, with everything inside that is not in `trained` (names of parameters and statistics): a BatchNormalization
-/// has one output, and a graph output that was its running statistic gives the trained one; a Dropout does nothing. External data are inside too.
-/// The result has passed the ONNX checker. Errors: the file changed since it was imported; a model of more than 2 GB.
-llvm::Expected<ExportTemplate> buildExportTemplate(llvm::StringRef path, const llvm::StringMap<mlir::Type> &trained, WeightStore &weights,
-                                                   mlir::ModuleOp module);
+/// The model at `path` in inference mode, with everything inside that is not in `trained` (names of
+/// parameters and statistics): a BatchNormalization has one output, and a graph output that was its
+/// running statistic gives the trained one; a Dropout does nothing. External data are inside too.
+/// The result has passed the ONNX checker. Errors: the file changed since it was imported; a model
+/// of more than 2 GB.
+llvm::Expected<ExportTemplate> buildExportTemplate(llvm::StringRef path,
+                                                   const llvm::StringMap<mlir::Type> &trained,
+                                                   WeightStore &weights, mlir::ModuleOp module);
 
 } // namespace mpc
 

@@ -1,11 +1,11 @@
-//===- Template.cpp - the model to export, with holes for the weights ------------------------===//
+//===- Template.cpp - the model to export, with holes for the weights -----===//
 //
 // The runtime knows nothing of protobuf, so the file it will write is made here: the original
 // model, read by the importer's own first stages (so names agree), turned into inference
 // mode, with zeros where the trained tensors go. Their offsets are found in the serialized
 // bytes.
 //
-//===-------------------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/export/Export.h"
 #include "compiler/import/Model.h"
@@ -22,7 +22,8 @@ namespace {
 constexpr uint64_t kProtobufLimit = (uint64_t(1) << 31) - 1;
 
 llvm::Error error(const Twine &text) {
-  return llvm::createStringError(llvm::inconvertibleErrorCode(), "the model to export cannot be prepared: " + text);
+  return llvm::createStringError(llvm::inconvertibleErrorCode(),
+                                 "the model to export cannot be prepared: " + text);
 }
 
 StringRef typeName(int32_t onnxType) {
@@ -84,7 +85,8 @@ public:
   }
 
 private:
-  /// Y, running_mean, running_var = BatchNormalization(X, s, b, mean, var)  →  Y = …; running_mean = Identity(mean); …
+  /// Y, running_mean, running_var = BatchNormalization(X, s, b, mean, var)  →  Y = …; running_mean
+  /// = Identity(mean); …
   llvm::Error batchNormalization(onnx::NodeProto &node, Nodes &added) {
     if (opset >= 14)
       removeAttribute(node, "training_mode");
@@ -98,10 +100,12 @@ private:
     for (int i = 1; i < node.output_size(); ++i) {
       if (node.output(i).empty())
         continue;
-      // Before opset 14 outputs 3 and 4 repeat the statistics of the batch, which inference has not: the running ones stand in.
+      // Before opset 14 outputs 3 and 4 repeat the statistics of the batch, which inference has
+      // not: the running ones stand in.
       int input = (i - 1) % 2 + 3;
       if (input >= node.input_size())
-        return error("node '" + node.name() + "' (BatchNormalization): output " + Twine(i) + " has no statistic that corresponds to it");
+        return error("node '" + node.name() + "' (BatchNormalization): output " + Twine(i) +
+                     " has no statistic that corresponds to it");
       onnx::NodeProto &identity = *added.Add();
       identity.set_op_type("Identity");
       identity.set_name(node.output(i) + "_running");
@@ -134,11 +138,19 @@ void dropUnusedIdentities(onnx::GraphProto &graph) {
   Uses uses(graph);
   Nodes kept;
   for (onnx::NodeProto &node : *graph.mutable_node()) {
-    bool added = node.op_type() == "Identity" && StringRef(node.name()) == node.output(0) + "_running";
+    bool added =
+        node.op_type() == "Identity" && StringRef(node.name()) == node.output(0) + "_running";
     if (!added || !uses.consumers(node.output(0)).empty() || uses.isOutput(node.output(0)))
       kept.Add()->Swap(&node);
   }
   graph.mutable_node()->Swap(&kept);
+}
+
+/// Whether the tensor's elements are in the protobuf and not in a mapped file.
+bool hasData(const onnx::TensorProto &tensor) {
+  return !tensor.raw_data().empty() || tensor.float_data_size() || tensor.int32_data_size() ||
+         tensor.int64_data_size() || tensor.double_data_size() || tensor.uint64_data_size() ||
+         tensor.string_data_size() || elementCount(tensor.dims()) == 0;
 }
 
 void clearData(onnx::TensorProto &tensor) {
@@ -153,7 +165,9 @@ void clearData(onnx::TensorProto &tensor) {
 
 } // namespace
 
-llvm::Expected<ExportTemplate> mpc::buildExportTemplate(StringRef path, const llvm::StringMap<mlir::Type> &trained, WeightStore &weights,
+llvm::Expected<ExportTemplate> mpc::buildExportTemplate(StringRef path,
+                                                        const llvm::StringMap<mlir::Type> &trained,
+                                                        WeightStore &weights,
                                                         mlir::ModuleOp module) try {
   OnnxModel model;
   Problems problems;
@@ -174,8 +188,8 @@ llvm::Expected<ExportTemplate> mpc::buildExportTemplate(StringRef path, const ll
     missing.insert(entry.getKey());
   for (onnx::TensorProto &tensor : *graph.mutable_initializer()) {
     bool isTrained = missing.erase(tensor.name());
-    if (!isTrained && (!model.data.count(tensor.name()) || !tensor.raw_data().empty()))
-      continue; // its data are here
+    if (!isTrained && hasData(tensor))
+      continue;
     auto range = initializerData(model, tensor, weights);
     if (!range)
       return range.takeError();
@@ -200,12 +214,14 @@ llvm::Expected<ExportTemplate> mpc::buildExportTemplate(StringRef path, const ll
   if (!model.proto.SerializeToString(&result.bytes))
     return error("protobuf cannot write it");
   std::vector<WireInitializer> places;
-  if (scanInitializers(llvm::ArrayRef<char>(result.bytes.data(), result.bytes.size()), places, nullptr, 0) != WireStatus::whole)
+  if (scanInitializers(llvm::ArrayRef<char>(result.bytes.data(), result.bytes.size()), places,
+                       nullptr, 0) != WireStatus::whole)
     return error("protobuf wrote it in a form that cannot be read");
   for (int i = 0; i < graph.initializer_size(); ++i) {
     const onnx::TensorProto &tensor = graph.initializer(i);
     if (trained.count(tensor.name()))
-      result.holes.push_back({int64_t(places[i].offset), int64_t(places[i].bytes), typeName(tensor.data_type()).str(), tensor.name()});
+      result.holes.push_back({int64_t(places[i].offset), int64_t(places[i].bytes),
+                              typeName(tensor.data_type()).str(), tensor.name()});
   }
   return result;
 } catch (const std::exception &problem) { // the checker's, mostly

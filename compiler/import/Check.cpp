@@ -1,10 +1,10 @@
-//===- Check.cpp - the ONNX checker ------------------------------------------------------===//
+//===- Check.cpp - the ONNX checker ---------------------------------------===//
 //
 // The checker stops at its first problem. When it has one, every node is checked alone too,
 // so that all bad nodes of a file are named at once. Weights that stayed in the file are
 // missing from the protobuf, so their tensors are shown to it without elements.
 //
-//===---------------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
 #include "llvm/ADT/StringSet.h"
@@ -56,9 +56,11 @@ bool checkVersions(const OnnxModel &model, Problems &problems) {
     return problems.add("is not an ONNX file: it has no IR version");
   int64_t ir = model.proto.ir_version(), opset = model.opset("");
   if (ir < 1 || ir > kLastIrVersion)
-    problems.add("has ONNX IR version " + Twine(ir) + "; this compiler reads 1 to " + Twine(kLastIrVersion) + ": export it with an older opset");
+    problems.add("has ONNX IR version " + Twine(ir) + "; this compiler reads 1 to " +
+                 Twine(kLastIrVersion) + ": export it with an older opset");
   if (opset != -1 && (opset < 1 || opset > kLastOpset))
-    problems.add("uses opset " + Twine(opset) + "; this compiler reads 1 to " + Twine(kLastOpset) + ": export it with an older opset");
+    problems.add("uses opset " + Twine(opset) + "; this compiler reads 1 to " + Twine(kLastOpset) +
+                 ": export it with an older opset");
   if (opset == -1 && model.proto.opset_import_size() == 0 && ir >= 3)
     problems.add("imports no operator set");
   return problems.none();
@@ -106,10 +108,12 @@ bool mpc::import::checkModel(OnnxModel &model, Problems &problems) {
   if (!checkVersions(model, problems))
     return false;
   if (graph.sparse_initializer_size())
-    return problems.add("has sparse initializers, which are not supported: export it with dense ones");
+    return problems.add(
+        "has sparse initializers, which are not supported: export it with dense ones");
   auto checkShape = [&](const onnx::ValueInfoProto &info, const char *kind) {
     if (info.type().has_tensor_type() && !info.type().tensor_type().has_shape())
-      problems.add(Twine(kind) + " '" + info.name() + "' has no shape in the file, not even a rank: export it with its shape");
+      problems.add(Twine(kind) + " '" + info.name() +
+                   "' has no shape in the file, not even a rank: export it with its shape");
   };
   for (const onnx::ValueInfoProto &input : graph.input())
     checkShape(input, "input");
@@ -120,10 +124,11 @@ bool mpc::import::checkModel(OnnxModel &model, Problems &problems) {
     int64_t width = elementBytes(tensor.data_type()), count = elementCount(tensor.dims());
     auto known = model.data.find(tensor.name());
     if (count < 0)
-      problems.add("initializer '" + tensor.name() + "' has dimensions that are negative, or whose product is absurd");
+      problems.add("initializer '" + tensor.name() +
+                   "' has dimensions that are negative, or whose product is absurd");
     else if (width != 0 && known != model.data.end() && known->second.bytes != count * width)
-      problems.add("initializer '" + tensor.name() + "' has " + Twine(known->second.bytes) + " bytes of data, but its dimensions and type make " +
-                   Twine(count * width));
+      problems.add("initializer '" + tensor.name() + "' has " + Twine(known->second.bytes) +
+                   " bytes of data, but its dimensions and type make " + Twine(count * width));
   }
   if (!problems.none())
     return false;
@@ -144,7 +149,9 @@ bool mpc::import::checkModel(OnnxModel &model, Problems &problems) {
   if (!failure.empty()) {
     checkNodes(model, problems);
     // The whole graph's problem is news unless a node's message says the same.
-    if (llvm::none_of(problems.list, [&](const Problem &problem) { return StringRef(problem.text).contains(failure); }))
+    if (llvm::none_of(problems.list, [&](const Problem &problem) {
+          return StringRef(problem.text).contains(failure);
+        }))
       problems.add("is not a valid ONNX model: " + failure);
   }
   for (auto &[tensor, dims] : hidden)

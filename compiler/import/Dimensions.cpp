@@ -1,10 +1,10 @@
-//===- Dimensions.cpp - static shapes for the inputs ------------------------------------------===//
+//===- Dimensions.cpp - static shapes for the inputs ----------------------===//
 //
 // Everything is sized at compile time, so every dimension of an input gets a number: the
 // first dynamic one is the batch, and so is every other with its name; those without a name
 // are the batch where they stand on its axis. The rest is bound by name.
 //
-//===-------------------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
 
@@ -19,8 +19,10 @@ constexpr int64_t kMostElements = int64_t(1) << 40;
 
 class DimensionBinder {
 public:
-  DimensionBinder(OnnxModel &model, const ImportOptions &options, BatchAxes &batch, Problems &problems)
-      : model(model), graph(*model.proto.mutable_graph()), options(options), batch(batch), problems(problems) {}
+  DimensionBinder(OnnxModel &model, const ImportOptions &options, BatchAxes &batch,
+                  Problems &problems)
+      : model(model), graph(*model.proto.mutable_graph()), options(options), batch(batch),
+        problems(problems) {}
   bool run();
 
 private:
@@ -29,7 +31,8 @@ private:
   bool checkTypes();
   bool findBatch();
   bool isBatch(const Dim &dim, int axis) const {
-    return hasDynamicBatch && isDynamic(dim) && (dim.dim_param().empty() ? axis == batchAxis : dim.dim_param() == batchSymbol);
+    return hasDynamicBatch && isDynamic(dim) &&
+           (dim.dim_param().empty() ? axis == batchAxis : dim.dim_param() == batchSymbol);
   }
   std::optional<int64_t> named(const onnx::ValueInfoProto &input, int axis, const Dim &dim);
   void bindInput(onnx::ValueInfoProto &input);
@@ -55,7 +58,9 @@ bool DimensionBinder::checkTypes() {
     if (!input->type().has_tensor_type())
       problems.add(name + "is not a tensor; inputs must be tensors");
     else if (elementBytes(input->type().tensor_type().elem_type()) == 0)
-      problems.add(name + "has elements of type " + elementTypeName(input->type().tensor_type().elem_type()) + ", which is not supported");
+      problems.add(name + "has elements of type " +
+                   elementTypeName(input->type().tensor_type().elem_type()) +
+                   ", which is not supported");
     else
       inputs.push_back(const_cast<onnx::ValueInfoProto *>(input));
     for (const Dim &dim : input->type().tensor_type().shape().dim())
@@ -66,7 +71,8 @@ bool DimensionBinder::checkTypes() {
 }
 
 /// The number --dim gives for a dimension.
-std::optional<int64_t> DimensionBinder::named(const onnx::ValueInfoProto &input, int axis, const Dim &dim) {
+std::optional<int64_t> DimensionBinder::named(const onnx::ValueInfoProto &input, int axis,
+                                              const Dim &dim) {
   for (const std::string &name : {dim.dim_param(), input.name() + ":" + std::to_string(axis)})
     if (auto found = options.dims.find(name); !name.empty() && found != options.dims.end()) {
       used.insert(name);
@@ -86,13 +92,14 @@ bool DimensionBinder::findBatch() {
       batchAxis = axis;
       std::optional<int64_t> value = named(*input, axis, dims[axis]);
       if (options.batch && value && *options.batch != *value)
-        return problems.add("--batch=" + Twine(*options.batch) + " and --dim give axis " + Twine(axis) + " of input '" + input->name() +
-                            "' different sizes");
+        return problems.add("--batch=" + Twine(*options.batch) + " and --dim give axis " +
+                            Twine(axis) + " of input '" + input->name() + "' different sizes");
       if (options.batch)
         value = options.batch;
       if (!value)
         return problems.add("input '" + input->name() + "': axis " + Twine(axis) + " is dynamic" +
-                            (batchSymbol.empty() ? Twine("") : " ('" + Twine(batchSymbol) + "')") + ": give its size with --batch=N");
+                            (batchSymbol.empty() ? Twine("") : " ('" + Twine(batchSymbol) + "')") +
+                            ": give its size with --batch=N");
       batch.batch = *value;
     }
   }
@@ -105,8 +112,10 @@ bool DimensionBinder::findBatch() {
       continue;
     batch.batch = dims[0].dim_value();
     if (options.batch && *options.batch != batch.batch)
-      return problems.add("--batch=" + Twine(*options.batch) + ", but the model's batch is fixed: axis 0 of input '" + input->name() + "' is " +
-                          Twine(batch.batch) + "; export it with a dynamic batch, or leave the option out");
+      return problems.add("--batch=" + Twine(*options.batch) +
+                          ", but the model's batch is fixed: axis 0 of input '" + input->name() +
+                          "' is " + Twine(batch.batch) +
+                          "; export it with a dynamic batch, or leave the option out");
     return true;
   }
   batch.batch = options.batch.value_or(1);
@@ -119,17 +128,21 @@ void DimensionBinder::bindInput(onnx::ValueInfoProto &input) {
   std::vector<int64_t> shape;
   for (int axis = 0; axis < dims.size(); ++axis) {
     Dim &dim = dims[axis];
-    bool batched = isBatch(dim, axis) || (!hasDynamicBatch && axis == 0 && dim.dim_value() == batch.batch);
+    bool batched =
+        isBatch(dim, axis) || (!hasDynamicBatch && axis == 0 && dim.dim_value() == batch.batch);
     if (batched && !hasAxis) {
       batch.axes.push_back({input.name(), axis});
       hasAxis = true;
     }
     if (isDynamic(dim)) {
-      std::optional<int64_t> value = isBatch(dim, axis) ? std::optional(batch.batch) : named(input, axis, dim);
+      std::optional<int64_t> value =
+          isBatch(dim, axis) ? std::optional(batch.batch) : named(input, axis, dim);
       if (!value) {
-        std::string key = dim.dim_param().empty() ? input.name() + ":" + std::to_string(axis) : dim.dim_param();
+        std::string key =
+            dim.dim_param().empty() ? input.name() + ":" + std::to_string(axis) : dim.dim_param();
         problems.add("input '" + input.name() + "': axis " + Twine(axis) + " is dynamic" +
-                     (dim.dim_param().empty() ? Twine("") : " ('" + Twine(dim.dim_param()) + "')") + ": give its size with --dim " + key + "=N");
+                     (dim.dim_param().empty() ? Twine("") : " ('" + Twine(dim.dim_param()) + "')") +
+                     ": give its size with --dim " + key + "=N");
         value = 1;
       }
       dim.set_dim_value(*value);
@@ -141,7 +154,8 @@ void DimensionBinder::bindInput(onnx::ValueInfoProto &input) {
     problems.add("input '" + input.name() + "' has an absurd number of elements");
 }
 
-/// What the file says of other values' shapes is inferred again, but for operators that ONNX does not know.
+/// What the file says of other values' shapes is inferred again, but for operators that ONNX does
+/// not know.
 void DimensionBinder::clearInferred() {
   llvm::StringSet<> foreign;
   for (const onnx::NodeProto &node : graph.node())
@@ -202,6 +216,7 @@ bool DimensionBinder::run() {
   return true;
 }
 
-bool mpc::import::bindDimensions(OnnxModel &model, const ImportOptions &options, BatchAxes &batch, Problems &problems) {
+bool mpc::import::bindDimensions(OnnxModel &model, const ImportOptions &options, BatchAxes &batch,
+                                 Problems &problems) {
   return DimensionBinder(model, options, batch, problems).run();
 }

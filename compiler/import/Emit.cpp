@@ -1,9 +1,10 @@
-//===- Emit.cpp - the protobuf becomes a module of the onnx dialect ------------------------------===//
+//===- Emit.cpp - the protobuf becomes a module of the onnx dialect
+//------------------------------===//
 //
 // One onnx.node per node, with its attributes; large floating-point initializers are
 // arguments that refer to the file, everything small is a constant.
 //
-//===--------------------------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "OnnxDialect.h"
 #include "compiler/import/Model.h"
@@ -23,8 +24,10 @@ constexpr int64_t kMostElements = int64_t(1) << 42;
 
 class Emitter {
 public:
-  Emitter(OnnxModel &model, const Roles &roles, const BatchAxes &batch, WeightStore &weights, MLIRContext &context, Problems &problems)
-      : model(model), roles(roles), batch(batch), weights(weights), b(&context), problems(problems) {}
+  Emitter(OnnxModel &model, const Roles &roles, const BatchAxes &batch, WeightStore &weights,
+          MLIRContext &context, Problems &problems)
+      : model(model), roles(roles), batch(batch), weights(weights), b(&context),
+        problems(problems) {}
   OwningOpRef<ModuleOp> run();
 
 private:
@@ -50,7 +53,9 @@ private:
   void subgraph(Region &region, const ::onnx::NodeProto &owner, const ::onnx::GraphProto &graph);
   int64_t sinceVersion(const ::onnx::NodeProto &node);
   Location nodeLoc(StringRef name) { return NameLoc::get(b.getStringAttr(name)); }
-  bool problem(const ::onnx::NodeProto &node, const Twine &text) { return problems.add(node, model.opset(node.domain()), text); }
+  bool problem(const ::onnx::NodeProto &node, const Twine &text) {
+    return problems.add(node, model.opset(node.domain()), text);
+  }
 
   OnnxModel &model;
   const Roles &roles;
@@ -85,7 +90,8 @@ Type Emitter::elementType(int32_t onnxType) {
   case ::onnx::TensorProto::UINT8:
   case ::onnx::TensorProto::UINT16:
   case ::onnx::TensorProto::UINT32:
-    return b.getIntegerType(unsigned(16 * elementBytes(onnxType))); // the signed type that holds all of its values
+    return b.getIntegerType(
+        unsigned(16 * elementBytes(onnxType))); // the signed type that holds all of its values
   case ::onnx::TensorProto::UINT64:
     return b.getI64Type();
   default:
@@ -98,7 +104,9 @@ Type Emitter::type(const ::onnx::TypeProto &proto) {
   if (proto.has_sequence_type())
     return mpc::onnx::SequenceType::get(b.getContext());
   if (!proto.has_tensor_type())
-    return proto.value_case() == ::onnx::TypeProto::VALUE_NOT_SET ? Type(UnrankedTensorType::get(b.getF32Type())) : Type(b.getNoneType());
+    return proto.value_case() == ::onnx::TypeProto::VALUE_NOT_SET
+               ? Type(UnrankedTensorType::get(b.getF32Type()))
+               : Type(b.getNoneType());
   const auto &tensor = proto.tensor_type();
   if (tensor.elem_type() == ::onnx::TensorProto::UNDEFINED)
     return UnrankedTensorType::get(b.getF32Type());
@@ -140,7 +148,8 @@ Value Emitter::lookup(StringRef name) {
   if (name.empty()) {
     if (!none) {
       OpBuilder::InsertionGuard guard(b);
-      b.setInsertionPointToStart(&b.getBlock()->getParent()->getParentOfType<func::FuncOp>().getBody().front());
+      b.setInsertionPointToStart(
+          &b.getBlock()->getParent()->getParentOfType<func::FuncOp>().getBody().front());
       none = mpc::onnx::NoneOp::create(b, b.getUnknownLoc(), b.getNoneType());
     }
     return none;
@@ -157,7 +166,8 @@ bool Emitter::isArgument(const ::onnx::TensorProto &tensor) {
   if (role == InitializerRole::unused)
     return false;
   bool isFloat = isFloatType(tensor.data_type());
-  return role != InitializerRole::constant || elementCount(tensor.dims()) > (isFloat ? kLargeFloats : kLargeIntegers);
+  return role != InitializerRole::constant ||
+         elementCount(tensor.dims()) > (isFloat ? kLargeFloats : kLargeIntegers);
 }
 
 DenseElementsAttr Emitter::elements(RankedTensorType type, ArrayRef<char> bytes) {
@@ -190,8 +200,8 @@ void Emitter::constant(StringRef name, StringRef location, DenseElementsAttr val
 
 void Emitter::initializerConstant(const ::onnx::TensorProto &tensor) {
   if (elementBytes(tensor.data_type()) == 0) {
-    problems.add("initializer '" + tensor.name() + "' has elements of type " + mpc::import::elementTypeName(tensor.data_type()) +
-                 ", which is not supported");
+    problems.add("initializer '" + tensor.name() + "' has elements of type " +
+                 mpc::import::elementTypeName(tensor.data_type()) + ", which is not supported");
     return;
   }
   auto bytes = initializerBytes(model, tensor, weights);
@@ -199,16 +209,20 @@ void Emitter::initializerConstant(const ::onnx::TensorProto &tensor) {
     problems.add(llvm::toString(bytes.takeError()));
     return;
   }
-  constant(tensor.name(), tensor.name(), elements(tensorType(tensor), widenUnsigned(*bytes, tensor.data_type())));
+  constant(tensor.name(), tensor.name(),
+           elements(tensorType(tensor), widenUnsigned(*bytes, tensor.data_type())));
 }
 
 /// A Constant node in any of its forms but strings; false for those.
 bool Emitter::constantNode(const ::onnx::NodeProto &node) {
-  if (!node.domain().empty() || node.op_type() != "Constant" || node.attribute_size() != 1 || node.output_size() != 1)
+  if (!node.domain().empty() || node.op_type() != "Constant" || node.attribute_size() != 1 ||
+      node.output_size() != 1)
     return false;
   const ::onnx::AttributeProto &value = node.attribute(0);
   DenseElementsAttr result;
-  auto type = [&](ArrayRef<int64_t> shape, Type element) { return RankedTensorType::get(shape, element); };
+  auto type = [&](ArrayRef<int64_t> shape, Type element) {
+    return RankedTensorType::get(shape, element);
+  };
   if (value.name() == "value" && value.has_t() && elementBytes(value.t().data_type()) != 0) {
     result = elements(value.t());
     if (!result)
@@ -219,10 +233,12 @@ bool Emitter::constantNode(const ::onnx::NodeProto &node) {
     result = DenseElementsAttr::get(type({}, b.getI64Type()), int64_t(value.i()));
   } else if (value.name() == "value_floats") {
     SmallVector<float> list(value.floats().begin(), value.floats().end());
-    result = DenseElementsAttr::get(type(int64_t(list.size()), b.getF32Type()), ArrayRef<float>(list));
+    result =
+        DenseElementsAttr::get(type(int64_t(list.size()), b.getF32Type()), ArrayRef<float>(list));
   } else if (value.name() == "value_ints") {
     SmallVector<int64_t> list(value.ints().begin(), value.ints().end());
-    result = DenseElementsAttr::get(type(int64_t(list.size()), b.getI64Type()), ArrayRef<int64_t>(list));
+    result =
+        DenseElementsAttr::get(type(int64_t(list.size()), b.getI64Type()), ArrayRef<int64_t>(list));
   } else {
     return false;
   }
@@ -230,7 +246,8 @@ bool Emitter::constantNode(const ::onnx::NodeProto &node) {
   return true;
 }
 
-/// Null: a graph (a region of the node), or nothing; a problem is added for forms that no supported operator has.
+/// Null: a graph (a region of the node), or nothing; a problem is added for forms that no supported
+/// operator has.
 Attribute Emitter::attribute(const ::onnx::NodeProto &node, const ::onnx::AttributeProto &proto) {
   switch (proto.type()) {
   case ::onnx::AttributeProto::INT:
@@ -251,7 +268,8 @@ Attribute Emitter::attribute(const ::onnx::NodeProto &node, const ::onnx::Attrib
   }
   case ::onnx::AttributeProto::TENSOR:
     if (elementBytes(proto.t().data_type()) == 0) {
-      problem(node, "its attribute " + proto.name() + " is a tensor of type " + mpc::import::elementTypeName(proto.t().data_type()) +
+      problem(node, "its attribute " + proto.name() + " is a tensor of type " +
+                        mpc::import::elementTypeName(proto.t().data_type()) +
                         ", which is not supported");
       return {};
     }
@@ -266,13 +284,14 @@ Attribute Emitter::attribute(const ::onnx::NodeProto &node, const ::onnx::Attrib
     return {};
   default:
     problem(node, "its attribute " + proto.name() + " is of kind " +
-                      ::onnx::AttributeProto::AttributeType_Name(proto.type()) + ", which is not supported");
+                      ::onnx::AttributeProto::AttributeType_Name(proto.type()) +
+                      ", which is not supported");
     return {};
   }
 }
 
-/// The version in which the operator was last changed; 0: not an operator of its domain; the imported version for domains that ONNX does
-/// not define.
+/// The version in which the operator was last changed; 0: not an operator of its domain; the
+/// imported version for domains that ONNX does not define.
 int64_t Emitter::sinceVersion(const ::onnx::NodeProto &node) {
   int64_t version = model.opset(node.domain());
   if (version < 0)
@@ -280,18 +299,21 @@ int64_t Emitter::sinceVersion(const ::onnx::NodeProto &node) {
   const auto &domains = ::onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map();
   if (!domains.count(node.domain()))
     return version;
-  const ::onnx::OpSchema *schema = ::onnx::OpSchemaRegistry::Schema(node.op_type(), int(version), node.domain());
+  const ::onnx::OpSchema *schema =
+      ::onnx::OpSchemaRegistry::Schema(node.op_type(), int(version), node.domain());
   return schema ? schema->SinceVersion() : 0;
 }
 
-void Emitter::subgraph(Region &region, const ::onnx::NodeProto &owner, const ::onnx::GraphProto &graph) {
+void Emitter::subgraph(Region &region, const ::onnx::NodeProto &owner,
+                       const ::onnx::GraphProto &graph) {
   OpBuilder::InsertionGuard guard(b);
   Block *block = b.createBlock(&region);
   scopes.emplace_back();
   addTypes(graph);
   for (const ::onnx::ValueInfoProto &input : graph.input()) {
     Type inputType = type(input.type());
-    define(input.name(), block->addArgument(inputType ? inputType : Type(b.getNoneType()), nodeLoc(nodeName(owner))));
+    define(input.name(), block->addArgument(inputType ? inputType : Type(b.getNoneType()),
+                                            nodeLoc(nodeName(owner))));
   }
   for (const ::onnx::NodeProto &inner : graph.node())
     node(inner);
@@ -338,12 +360,16 @@ void Emitter::node(const ::onnx::NodeProto &node) {
       graphs.push_back(&graph);
   }
   // An If has its regions in the order then, else, whatever the file's order of attributes.
-  if (node.op_type() == "If" && node.attribute_size() == 2 && node.attribute(0).name() == "else_branch" && graphs.size() == 2)
+  if (node.op_type() == "If" && node.attribute_size() == 2 &&
+      node.attribute(0).name() == "else_branch" && graphs.size() == 2)
     std::swap(graphs[0], graphs[1]);
   std::string name = nodeName(node);
-  auto op = mpc::onnx::NodeOp::create(b, nodeLoc(name), results, b.getStringAttr(node.op_type()), b.getI64IntegerAttr(sinceVersion(node)),
-                                 b.getStringAttr(name), operands, b.getDictionaryAttr(attributes),
-                                 node.domain().empty() ? StringAttr() : b.getStringAttr(node.domain()), unsigned(graphs.size()));
+  auto op = mpc::onnx::NodeOp::create(
+      b, nodeLoc(name), results, b.getStringAttr(node.op_type()),
+      b.getI64IntegerAttr(sinceVersion(node)), b.getStringAttr(name), operands,
+      b.getDictionaryAttr(attributes),
+      node.domain().empty() ? StringAttr() : b.getStringAttr(node.domain()),
+      unsigned(graphs.size()));
   for (size_t i = 0; i < graphs.size(); ++i)
     subgraph(op.getGraphs()[i], node, *graphs[i]);
   for (auto [output, value] : llvm::zip(node.output(), op->getResults()))
@@ -363,8 +389,9 @@ OwningOpRef<ModuleOp> Emitter::run() {
   SmallVector<DictionaryAttr> argumentAttrs;
   SmallVector<std::string> argumentNames;
   auto addArgument = [&](StringRef name, StringRef role, Type type, Attribute data) {
-    SmallVector<NamedAttribute> attrs = {b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr(name)),
-                                         b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr(role))};
+    SmallVector<NamedAttribute> attrs = {
+        b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr(name)),
+        b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr(role))};
     if (data)
       attrs.push_back(b.getNamedAttr(MpcDialect::kWeightsAttr, data));
     argumentTypes.push_back(type);
@@ -381,7 +408,8 @@ OwningOpRef<ModuleOp> Emitter::run() {
       problems.add(llvm::toString(data.takeError()));
       continue;
     }
-    if (tensorType(tensor).getElementTypeBitWidth() != 8 * elementBytes(tensor.data_type()) && tensor.data_type() != ::onnx::TensorProto::BOOL) {
+    if (tensorType(tensor).getElementTypeBitWidth() != 8 * elementBytes(tensor.data_type()) &&
+        tensor.data_type() != ::onnx::TensorProto::BOOL) {
       auto bytes = weights.bytes(data->file, data->offset, data->bytes);
       if (!bytes) {
         problems.add(llvm::toString(bytes.takeError()));
@@ -391,10 +419,13 @@ OwningOpRef<ModuleOp> Emitter::run() {
       *data = {"", weights.append(wide), int64_t(wide.size())};
     }
     InitializerRole role = roles.of.at(tensor.name());
-    StringRef roleName = role == InitializerRole::parameter ? "parameter" : role == InitializerRole::statistic ? "statistic" : "constant";
+    StringRef roleName = role == InitializerRole::parameter   ? "parameter"
+                         : role == InitializerRole::statistic ? "statistic"
+                                                              : "constant";
     RankedTensorType tensorTy = tensorType(tensor);
     addArgument(tensor.name(), roleName, tensorTy,
-                WeightsAttr::get(b.getContext(), data->file, data->offset, data->bytes, tensorTy.getElementType()));
+                WeightsAttr::get(b.getContext(), data->file, data->offset, data->bytes,
+                                 tensorTy.getElementType()));
   }
   auto function = func::FuncOp::create(b, fileLoc, "graph", b.getFunctionType(argumentTypes, {}));
   function.setAllArgAttrs(argumentAttrs);
@@ -403,7 +434,8 @@ OwningOpRef<ModuleOp> Emitter::run() {
   for (auto [name, argument] : llvm::zip(argumentNames, entry->getArguments()))
     define(name, argument);
   for (const ::onnx::TensorProto &tensor : graph.initializer())
-    if (roles.of.at(tensor.name()) != InitializerRole::unused && (!isArgument(tensor) || elementBytes(tensor.data_type()) == 0))
+    if (roles.of.at(tensor.name()) != InitializerRole::unused &&
+        (!isArgument(tensor) || elementBytes(tensor.data_type()) == 0))
       initializerConstant(tensor);
   for (const ::onnx::NodeProto &inner : graph.node())
     node(inner);
@@ -418,8 +450,9 @@ OwningOpRef<ModuleOp> Emitter::run() {
       return {};
     }
     outputs.push_back(value);
-    resultAttrs.push_back(b.getDictionaryAttr({b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr(output.name())),
-                                               b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr("output"))}));
+    resultAttrs.push_back(
+        b.getDictionaryAttr({b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr(output.name())),
+                             b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr("output"))}));
   }
   if (!problems.none())
     return {};
@@ -446,7 +479,8 @@ OwningOpRef<ModuleOp> Emitter::run() {
   return module;
 }
 
-OwningOpRef<ModuleOp> mpc::import::emitModule(OnnxModel &model, const Roles &roles, const BatchAxes &batch, WeightStore &weights,
+OwningOpRef<ModuleOp> mpc::import::emitModule(OnnxModel &model, const Roles &roles,
+                                              const BatchAxes &batch, WeightStore &weights,
                                               MLIRContext &context, Problems &problems) {
   return Emitter(model, roles, batch, weights, context, problems).run();
 }

@@ -1,11 +1,11 @@
-//===- ExternalData.cpp - weights in files beside the model ---------------------------===//
+//===- ExternalData.cpp - weights in files beside the model ---------------===//
 //
 // A model file names the files that hold its weights, so the names are somebody else's
 // input. Only regular files inside the model's folder are opened: the location is resolved,
 // must still lie in the folder, and is then opened one component at a time without
 // following links, so that nothing can be exchanged in between.
 //
-//===-----------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
 #include "llvm/ADT/SmallVector.h"
@@ -27,7 +27,8 @@ using llvm::Twine;
 
 namespace {
 
-/// Data of tensors outside the graph's initializers (attributes, subgraphs) are read into the model.
+/// Data of tensors outside the graph's initializers (attributes, subgraphs) are read into the
+/// model.
 constexpr int64_t kInlineLimit = int64_t(1) << 30;
 constexpr int64_t kKeepInFile = 4096;
 
@@ -46,7 +47,8 @@ private:
   llvm::Expected<Location> read(const onnx::TensorProto &tensor);
   llvm::Expected<std::string> open(const onnx::TensorProto &tensor, StringRef location);
   static llvm::Error error(const onnx::TensorProto &tensor, const Twine &text) {
-    return llvm::createStringError(llvm::inconvertibleErrorCode(), "external data of tensor '" + tensor.name() + "': " + text);
+    return llvm::createStringError(llvm::inconvertibleErrorCode(),
+                                   "external data of tensor '" + tensor.name() + "': " + text);
   }
   OnnxModel &model;
   WeightStore &weights;
@@ -86,16 +88,20 @@ llvm::Expected<Location> ExternalFiles::read(const onnx::TensorProto &tensor) {
   return location;
 }
 
-llvm::Expected<std::string> ExternalFiles::open(const onnx::TensorProto &tensor, StringRef location) {
+llvm::Expected<std::string> ExternalFiles::open(const onnx::TensorProto &tensor,
+                                                StringRef location) {
   std::string shown = "'" + location.str() + "'";
   if (location.empty() || location.contains('\0') || location.size() > PATH_MAX)
     return error(tensor, "its location is no file name");
-  if (location.starts_with("/") || location.starts_with("\\") || (location.size() > 1 && location[1] == ':'))
-    return error(tensor, "the location " + shown + " is absolute; only files in the model's folder are read");
+  if (location.starts_with("/") || location.starts_with("\\") ||
+      (location.size() > 1 && location[1] == ':'))
+    return error(tensor, "the location " + shown +
+                             " is absolute; only files in the model's folder are read");
   SmallVector<StringRef> parts;
   location.split(parts, '/', -1, false);
   if (llvm::is_contained(parts, ".."))
-    return error(tensor, "the location " + shown + " has '..' in it; only files in the model's folder are read");
+    return error(tensor, "the location " + shown +
+                             " has '..' in it; only files in the model's folder are read");
 
   std::string name = model.folder + "/" + location.str();
   if (weights.mapped(name))
@@ -103,12 +109,15 @@ llvm::Expected<std::string> ExternalFiles::open(const onnx::TensorProto &tensor,
   std::string folder = realPath(model.folder);
   std::string file = realPath(name);
   if (folder.empty() || file.empty())
-    return error(tensor, "cannot open " + shown + " in the model's folder: " + std::strerror(errno));
+    return error(tensor,
+                 "cannot open " + shown + " in the model's folder: " + std::strerror(errno));
   if (file == folder)
     return error(tensor, shown + " is not a regular file");
   std::string prefix = folder == "/" ? folder : folder + "/";
   if (!StringRef(file).starts_with(prefix))
-    return error(tensor, shown + " is a link that leads out of the model's folder; only files in it are read");
+    return error(tensor,
+                 shown +
+                     " is a link that leads out of the model's folder; only files in it are read");
 
   int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   parts.clear();
@@ -141,7 +150,8 @@ llvm::Expected<DataRange> ExternalFiles::resolve(const onnx::TensorProto &tensor
     return location.takeError();
   int64_t width = elementBytes(tensor.data_type());
   if (width == 0)
-    return error(tensor, "elements of type " + elementTypeName(tensor.data_type()) + " are not supported");
+    return error(tensor,
+                 "elements of type " + elementTypeName(tensor.data_type()) + " are not supported");
   int64_t count = elementCount(tensor.dims());
   if (count < 0)
     return error(tensor, "its dimensions are negative, or their product is absurd");
@@ -151,17 +161,20 @@ llvm::Expected<DataRange> ExternalFiles::resolve(const onnx::TensorProto &tensor
   uint64_t size = weights.mapped(*name)->size(), wanted = count * width;
   uint64_t offset = location->offset.value_or(0);
   if (offset > size || location->length.value_or(wanted) > size - offset || wanted > size - offset)
-    return error(tensor, "bytes " + Twine(offset) + " to " + Twine(offset) + " + " + Twine(std::max(wanted, location->length.value_or(0))) +
+    return error(tensor, "bytes " + Twine(offset) + " to " + Twine(offset) + " + " +
+                             Twine(std::max(wanted, location->length.value_or(0))) +
                              " are asked of '" + location->path + "', which has " + Twine(size));
   if (location->length && *location->length != wanted)
-    return error(tensor, "its length is " + Twine(*location->length) + " bytes, but the tensor's dimensions and type make " + Twine(wanted));
+    return error(tensor, "its length is " + Twine(*location->length) +
+                             " bytes, but the tensor's dimensions and type make " + Twine(wanted));
   return DataRange{*name, int64_t(offset), int64_t(wanted)};
 }
 
 namespace {
 
 /// Calls `handle` for every tensor in attributes and subgraphs' initializers.
-template <typename Handle> void visitTensors(onnx::GraphProto &graph, bool subgraph, Handle &handle);
+template <typename Handle>
+void visitTensors(onnx::GraphProto &graph, bool subgraph, Handle &handle);
 
 template <typename Nodes, typename Handle> void visitNodes(Nodes &nodes, Handle &handle) {
   for (onnx::NodeProto &node : nodes)
@@ -181,7 +194,8 @@ template <typename Nodes, typename Handle> void visitNodes(Nodes &nodes, Handle 
     }
 }
 
-template <typename Handle> void visitTensors(onnx::GraphProto &graph, bool subgraph, Handle &handle) {
+template <typename Handle>
+void visitTensors(onnx::GraphProto &graph, bool subgraph, Handle &handle) {
   if (subgraph)
     for (onnx::TensorProto &tensor : *graph.mutable_initializer())
       handle(tensor);
@@ -207,7 +221,8 @@ bool mpc::import::resolveExternalData(OnnxModel &model, WeightStore &weights, Pr
       return;
     }
     if (range->bytes > kInlineLimit) {
-      problems.add("tensor '" + tensor.name() + "' of an attribute or subgraph has " + Twine(range->bytes) + " bytes; at most 1 GiB is read there");
+      problems.add("tensor '" + tensor.name() + "' of an attribute or subgraph has " +
+                   Twine(range->bytes) + " bytes; at most 1 GiB is read there");
       return;
     }
     ArrayRef<char> bytes = llvm::cantFail(weights.bytes(range->file, range->offset, range->bytes));
@@ -228,7 +243,8 @@ bool mpc::import::resolveExternalData(OnnxModel &model, WeightStore &weights, Pr
     tensor.clear_raw_data();
     model.data[tensor.name()] = *range;
     if (range->bytes < kKeepInFile) {
-      ArrayRef<char> bytes = llvm::cantFail(weights.bytes(range->file, range->offset, range->bytes));
+      ArrayRef<char> bytes =
+          llvm::cantFail(weights.bytes(range->file, range->offset, range->bytes));
       tensor.set_raw_data(bytes.data(), bytes.size());
     }
   }

@@ -1,11 +1,11 @@
-//===- Functions.cpp - calls of functions become their nodes ---------------------------------===//
+//===- Functions.cpp - calls of functions become their nodes --------------===//
 //
 // Local functions are inlined with ONNX's inliner, after a look at how large the graph would
 // become. Operators of the standard that no conversion exists for are replaced by the body
 // the standard gives, where it gives one; such a body may depend on the operands' types, so
 // shapes have been inferred before.
 //
-//===-------------------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
 #include <onnx/defs/schema.h>
@@ -55,7 +55,8 @@ private:
     }
     return known->second;
   }
-  std::map<std::tuple<std::string, std::string, std::string>, const onnx::FunctionProto *> functions;
+  std::map<std::tuple<std::string, std::string, std::string>, const onnx::FunctionProto *>
+      functions;
   std::map<const onnx::FunctionProto *, int64_t> counts;
 };
 
@@ -65,8 +66,10 @@ bool mpc::import::inlineLocalFunctions(OnnxModel &model, Problems &problems) {
   if (model.proto.functions_size() == 0)
     return true;
   if (InlinedSize(model.proto).count(model.proto.graph().node()) > kMostNodes)
-    return problems.add("has more than " + Twine(kMostNodes) + " nodes once its functions are inlined");
-  // The checker has compared the operators of a function's opset with those of the model's: they have the same definitions.
+    return problems.add("has more than " + Twine(kMostNodes) +
+                        " nodes once its functions are inlined");
+  // The checker has compared the operators of a function's opset with those of the model's: they
+  // have the same definitions.
   for (onnx::FunctionProto &function : *model.proto.mutable_functions())
     for (onnx::OperatorSetIdProto &import : *function.mutable_opset_import()) {
       int64_t version = model.opset(import.domain());
@@ -98,16 +101,18 @@ private:
   OnnxModel &model;
   const ImportOptions &options;
   llvm::StringMap<const onnx::TypeProto *> types;
+  llvm::StringSet<> names;
   google::protobuf::RepeatedPtrField<onnx::NodeProto> result;
 };
 
 } // namespace
 
-/// Whether the nodes of a body are valid in the model's opset: a body may have been written for an earlier one, in which an operand was an
-/// attribute.
+/// Whether the nodes of a body are valid in the model's opset: a body may have been written for an
+/// earlier one, in which an operand was an attribute.
 bool BodyExpander::isValid(const onnx::FunctionProto &function) const {
   for (const onnx::NodeProto &node : function.node()) {
-    const onnx::OpSchema *schema = onnx::OpSchemaRegistry::Schema(node.op_type(), int(model.opset(node.domain())), node.domain());
+    const onnx::OpSchema *schema = onnx::OpSchemaRegistry::Schema(
+        node.op_type(), int(model.opset(node.domain())), node.domain());
     if (!schema)
       return false;
     try {
@@ -121,7 +126,9 @@ bool BodyExpander::isValid(const onnx::FunctionProto &function) const {
 
 bool BodyExpander::body(const onnx::NodeProto &node, onnx::FunctionProto &function) const {
   int version = int(model.opset(node.domain()));
-  const onnx::OpSchema *schema = version < 0 ? nullptr : onnx::OpSchemaRegistry::Schema(node.op_type(), version, node.domain());
+  const onnx::OpSchema *schema =
+      version < 0 ? nullptr
+                  : onnx::OpSchemaRegistry::Schema(node.op_type(), version, node.domain());
   if (!schema || options.supported(node.domain(), node.op_type(), schema->SinceVersion()))
     return false;
   if (schema->HasFunction())
@@ -149,17 +156,19 @@ void BodyExpander::append(onnx::NodeProto &node) {
   ++expanded;
   onnx::internal::AttributeBinder::BindAttributes(node, function);
   std::string name = nodeName(node);
-  // Names of the body: a prefix that no other node has.
-  onnx::inliner::Renamer renamer("body" + std::to_string(expanded) + "_" + node.op_type(), model.proto.graph());
+  // The operands' names for the formal ones, new names for what is inside.
+  llvm::StringMap<std::string> renamed;
   for (int i = 0; i < function.input_size(); ++i)
-    renamer.BindName(function.input(i), i < node.input_size() ? node.input(i) : "");
-  for (int i = 0; i < function.output_size(); ++i)
-    if (i < node.output_size() && !node.output(i).empty())
-      renamer.BindName(function.output(i), node.output(i));
-    else
-      renamer.BindToUniqueName(function.output(i));
+    renamed[function.input(i)] = i < node.input_size() ? node.input(i) : "";
+  for (int i = 0; i < function.output_size() && i < node.output_size(); ++i)
+    if (!node.output(i).empty())
+      renamed[function.output(i)] = node.output(i);
+  for (const onnx::NodeProto &inner : function.node())
+    for (const std::string &output : inner.output())
+      if (!output.empty() && !renamed.count(output))
+        renamed[output] = uniqueName(name + "/" + output, names);
   for (onnx::NodeProto &inner : *function.mutable_node()) {
-    renamer.RenameNode(inner);
+    renameValues(inner, renamed, true);
     inner.set_name(name);
     append(inner);
   }
@@ -179,21 +188,25 @@ bool BodyExpander::run(Problems &problems) {
     for (const onnx::ValueInfoProto &info : *infos)
       types[info.name()] = &info.type();
   google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
-  nodes.CopyFrom(graph.node()); // the names of the whole graph are needed while it is rewritten
+  collectNames(graph, names);
+  nodes.Swap(graph.mutable_node());
   try {
     for (onnx::NodeProto &node : nodes)
       append(node);
   } catch (const std::exception &problem) {
-    return problems.add("the definition of an operator cannot be expanded: " + Twine(problem.what()));
+    return problems.add("the definition of an operator cannot be expanded: " +
+                        Twine(problem.what()));
   }
   graph.mutable_node()->Swap(&result);
   return true;
 }
 
-bool mpc::import::expandFunctionBodies(OnnxModel &model, const ImportOptions &options, Problems &problems) {
+bool mpc::import::expandFunctionBodies(OnnxModel &model, const ImportOptions &options,
+                                       Problems &problems) {
   if (!options.supported)
     return true;
-  // A body may have operators with bodies that depend on types, which are known after the next inference.
+  // A body may have operators with bodies that depend on types, which are known after the next
+  // inference.
   for (int round = 0; round < 4; ++round) {
     BodyExpander expander(model, options);
     if (!expander.run(problems))

@@ -1,4 +1,5 @@
-//===- Import.cpp - an ONNX file becomes a module of the onnx dialect -----------------------------===//
+//===- Import.cpp - an ONNX file becomes a module of the onnx dialect
+//-----------------------------===//
 
 #include "compiler/import/Import.h"
 #include "OnnxDialect.h"
@@ -13,7 +14,8 @@ using namespace mpc::import;
 
 namespace {
 
-OwningOpRef<ModuleOp> runStages(StringRef path, const ImportOptions &options, WeightStore &weights, MLIRContext &context, Problems &problems) {
+OwningOpRef<ModuleOp> runStages(StringRef path, const ImportOptions &options, WeightStore &weights,
+                                MLIRContext &context, Problems &problems) {
   OnnxModel model;
   if (!loadModel(path, weights, model, problems) || !inlineLocalFunctions(model, problems))
     return {};
@@ -29,24 +31,28 @@ OwningOpRef<ModuleOp> runStages(StringRef path, const ImportOptions &options, We
   }
   inlineConstantConditions(model);
   // Roles first: an operator's body does not tell its weights from constants.
-  if (!inferShapes(model, problems) || !assignRoles(model, options, weights, roles, problems) || !expandFunctionBodies(model, options, problems))
+  if (!inferShapes(model, problems) || !assignRoles(model, options, weights, roles, problems) ||
+      !expandFunctionBodies(model, options, problems))
     return {};
   return emitModule(model, roles, batch, weights, context, problems);
 }
 
 } // namespace
 
-OwningOpRef<ModuleOp> mpc::importOnnx(StringRef path, const ImportOptions &options, WeightStore &weights, MLIRContext &context) {
+OwningOpRef<ModuleOp> mpc::importOnnx(StringRef path, const ImportOptions &options,
+                                      WeightStore &weights, MLIRContext &context) {
   context.loadDialect<func::FuncDialect, arith::ArithDialect, MpcDialect, mpc::onnx::OnnxDialect>();
   Problems problems;
   OwningOpRef<ModuleOp> module;
   try {
     module = runStages(path, options, weights, context, problems);
-  } catch (const std::exception &problem) { // the ONNX library throws where a model is damaged in ways its checker does not look at
+  } catch (const std::exception &problem) { // the ONNX library throws where a model is damaged in
+                                            // ways its checker does not look at
     problems.add("cannot be read: " + Twine(problem.what()));
   }
   for (const Problem &problem : problems.list) {
-    Location loc = problem.node.empty() ? Location(UnknownLoc::get(&context)) : NameLoc::get(StringAttr::get(&context, problem.node));
+    Location loc = problem.node.empty() ? Location(UnknownLoc::get(&context))
+                                        : NameLoc::get(StringAttr::get(&context, problem.node));
     emitError(loc) << problem.text;
   }
   if (!problems.none() || !module || failed(verify(*module)))

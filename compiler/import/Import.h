@@ -1,4 +1,4 @@
-//===- Import.h - an ONNX file becomes a module of the onnx dialect ----------------===//
+//===- Import.h - an ONNX file becomes a module of the onnx dialect -------===//
 
 #ifndef MPC_IMPORT_IMPORT_H
 #define MPC_IMPORT_IMPORT_H
@@ -13,23 +13,28 @@
 namespace mpc {
 
 struct ImportOptions {
-  std::optional<int64_t> batch;         ///< --batch: the first dynamic dimension
-  std::map<std::string, int64_t> dims;  ///< --dim NAME=N; NAME is a symbol, or INPUT:AXIS for a dimension without one
-  std::string trainRegex;               ///< --train; empty: the rule of docs (metadata, then use)
-  std::string freezeRegex;              ///< --freeze
-  /// Whether a conversion exists for an operator. Those without one are replaced by the body that the ONNX standard gives for
-  /// them, where it gives one. Empty: every operator is kept.
+  std::optional<int64_t> batch; ///< --batch: the first dynamic dimension
+  /// --dim NAME=N; NAME is a symbol, or INPUT:AXIS for a dimension without one.
+  std::map<std::string, int64_t> dims;
+  std::string trainRegex;  ///< --train; empty: the rule of docs (metadata, then use)
+  std::string freezeRegex; ///< --freeze
+  /// Whether a conversion exists for an operator. Those without one are replaced by the body that
+  /// the ONNX standard gives for them, where it gives one. Empty: every operator is kept.
   std::function<bool(llvm::StringRef domain, llvm::StringRef op, int64_t sinceVersion)> supported;
 };
 
-/// Parses, checks (ONNX checker), inlines functions, binds dimensions and infers shapes. The module holds `func.func @graph`: arguments are the graph inputs
-/// (role "input") and the floating-point initializers (role "parameter", "statistic" or "constant", with #mpc.weights); integer initializers and the
-/// small constants are arith.constant with an mpc.name. Module attributes: mpc.batch (i64), mpc.batch_axes (dictionary input name → axis), mpc.model
-/// (string), mpc.notes (strings, what was decided about parameters), mpc.left_out ("NAME: REASON" of the floating-point initializers that are no
-/// parameters). An unsigned integer is the signed one of twice its width here (uint64: i64). An `If` whose condition is not known yet has its
-/// branches as regions, `then` first; values of the outer graph are used directly. Every problem is emitted as a diagnostic (all of a file at
-/// once); then null.
-mlir::OwningOpRef<mlir::ModuleOp> importOnnx(llvm::StringRef path, const ImportOptions &options, WeightStore &weights, mlir::MLIRContext &context);
+/// Parses, checks (ONNX checker), inlines functions, binds dimensions and infers shapes. The module
+/// holds `func.func @graph`: arguments are the graph inputs (role "input") and the floating-point
+/// initializers (role "parameter", "statistic" or "constant", with #mpc.weights); integer
+/// initializers and the small constants are arith.constant with an mpc.name. Module attributes:
+/// mpc.batch (i64), mpc.batch_axes (dictionary input name → axis), mpc.model (string), mpc.notes
+/// (strings, what was decided about parameters), mpc.left_out ("NAME: REASON" of the floating-point
+/// initializers that are no parameters). An unsigned integer is the signed one of twice its width
+/// here (uint64: i64). An `If` whose condition is not known yet has its branches as regions, `then`
+/// first; values of the outer graph are used directly. Every problem is emitted as a diagnostic
+/// (all of a file at once); then null.
+mlir::OwningOpRef<mlir::ModuleOp> importOnnx(llvm::StringRef path, const ImportOptions &options,
+                                             WeightStore &weights, mlir::MLIRContext &context);
 
 } // namespace mpc
 

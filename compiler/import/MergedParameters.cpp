@@ -1,4 +1,4 @@
-//===- MergedParameters.cpp - parameters that an exporter merged are separate again ----------===//
+//===- MergedParameters.cpp - parameters that an exporter merged are separate again -===//
 //
 // Exporters give initializers of equal values one name. In a freshly initialized model the
 // scales of all norms are equal, and so are all zero biases: trained as it stands, such a
@@ -19,7 +19,7 @@
 // Tables and matrices are never separated: the embedding that is also the output layer stays
 // one parameter.
 //
-//===-------------------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
 #include <set>
@@ -33,7 +33,8 @@ namespace {
 bool isMatrix(Use use) { return use == Use::weight || use == Use::table; }
 bool isSeparable(Use use) { return use != Use::none && use != Use::state && !isMatrix(use); }
 
-/// One operand of the main graph that reads an initializer: directly, or by the name that an Identity gave it.
+/// One operand of the main graph that reads an initializer: directly, or by the name that an
+/// Identity gave it.
 struct Reader {
   int node, operand;
   std::string alias;
@@ -43,7 +44,8 @@ struct Reader {
 class Separator {
 public:
   Separator(OnnxModel &model, WeightStore &weights)
-      : model(model), weights(weights), graph(*model.proto.mutable_graph()), signature(readSignature(model.proto)), uses(graph) {
+      : model(model), weights(weights), graph(*model.proto.mutable_graph()),
+        signature(readSignature(model.proto)), uses(graph) {
     for (int i = 0; i < graph.node_size(); ++i) {
       index[&graph.node(i)] = i;
       for (const std::string &output : graph.node(i).output())
@@ -54,7 +56,8 @@ public:
   void run();
 
 private:
-  void readers(StringRef value, const std::string &alias, std::vector<Reader> &found, std::vector<int> &identities);
+  void readers(StringRef value, const std::string &alias, std::vector<Reader> &found,
+               std::vector<int> &identities);
   Site target(const Reader &reader) const;
   std::string parameterOf(const Reader &reader, const Site &site, StringRef tensor) const;
   bool sharesLayers();
@@ -80,7 +83,8 @@ private:
 } // namespace
 
 /// Operands of the main graph that read `value`, looked through Identity.
-void Separator::readers(StringRef value, const std::string &alias, std::vector<Reader> &found, std::vector<int> &identities) {
+void Separator::readers(StringRef value, const std::string &alias, std::vector<Reader> &found,
+                        std::vector<int> &identities) {
   for (const Uses::Edge &edge : uses.consumers(value)) {
     auto node = index.find(edge.node);
     if (node == index.end()) {
@@ -88,7 +92,8 @@ void Separator::readers(StringRef value, const std::string &alias, std::vector<R
       continue;
     }
     const onnx::NodeProto &consumer = *edge.node;
-    if (consumer.domain().empty() && consumer.op_type() == "Identity" && consumer.output_size() == 1 && !uses.isOutput(consumer.output(0))) {
+    if (consumer.domain().empty() && consumer.op_type() == "Identity" &&
+        consumer.output_size() == 1 && !uses.isOutput(consumer.output(0))) {
       identities.push_back(node->second);
       readers(consumer.output(0), consumer.output(0), found, identities);
       continue;
@@ -112,15 +117,18 @@ Site Separator::target(const Reader &reader) const {
   return {&node, reader.operand, Use::none, ""};
 }
 
-/// The name of the parameter that the operand really is, as far as the file tells. Empty: not known.
+/// The name of the parameter that the operand really is, as far as the file tells. Empty: not
+/// known.
 std::string Separator::parameterOf(const Reader &reader, const Site &site, StringRef tensor) const {
   if (!reader.alias.empty())
     return reader.alias;
   bool statistic = site.use == Use::mean || site.use == Use::variance;
-  if (signature.present && signature.kind(tensor) == (statistic ? Signature::Kind::buffer : Signature::Kind::parameter)) {
+  if (signature.present && signature.kind(tensor) ==
+                               (statistic ? Signature::Kind::buffer : Signature::Kind::parameter)) {
     std::vector<std::string> parameters, buffers;
     for (const Signature::Placeholder &argument : callArguments(*site.node, signature))
-      (argument.kind == Signature::Kind::parameter ? parameters : buffers).push_back(argument.target);
+      (argument.kind == Signature::Kind::parameter ? parameters : buffers)
+          .push_back(argument.target);
     // A call's arguments are in PyTorch's order: weight before bias, mean before variance.
     if (!site.node)
       return "";
@@ -129,7 +137,8 @@ std::string Separator::parameterOf(const Reader &reader, const Site &site, Strin
       return parameters.empty() ? "" : parameters.front();
     case Use::bias:
     case Use::arithmetic:
-      // With Mul a norm written out takes its weight, with Add its bias; a linear layer written out has its bias in the Add.
+      // With Mul a norm written out takes its weight, with Add its bias; a linear layer written out
+      // has its bias in the Add.
       if (site.use == Use::arithmetic && site.node->op_type() != "Add")
         return parameters.empty() ? "" : parameters.front();
       return parameters.empty() ? "" : parameters.back();
@@ -144,7 +153,8 @@ std::string Separator::parameterOf(const Reader &reader, const Site &site, Strin
   return "";
 }
 
-/// What counts as merged without a sign of it: scale and bias of norms, biases of linear layers and convolutions.
+/// What counts as merged without a sign of it: scale and bias of norms, biases of linear layers and
+/// convolutions.
 bool Separator::isNormOrBias(const Site &site) const {
   if (site.use == Use::scale || site.use == Use::bias)
     return true;
@@ -291,10 +301,13 @@ void Separator::run() {
     if (!dropped.count(i))
       kept.Add()->Swap(graph.mutable_node(i));
   graph.mutable_node()->Swap(&kept);
-  std::string note = std::to_string(made.size()) + " tensors that the exporter had merged with equal ones are separate again:";
+  std::string note = std::to_string(made.size()) +
+                     " tensors that the exporter had merged with equal ones are separate again:";
   for (size_t i = 0; i < made.size() && i < 4; ++i)
     note += (i ? ", " : " ") + made[i];
   model.notes.push_back(note + (made.size() > 4 ? ", …" : ""));
 }
 
-void mpc::import::separateMergedParameters(OnnxModel &model, WeightStore &weights) { Separator(model, weights).run(); }
+void mpc::import::separateMergedParameters(OnnxModel &model, WeightStore &weights) {
+  Separator(model, weights).run();
+}

@@ -1,4 +1,4 @@
-//===- Metadata.cpp - what PyTorch's exporter says about its tensors ------------------------===//
+//===- Metadata.cpp - what PyTorch's exporter says about its tensors ------===//
 //
 // torch.export's graph signature lists every parameter and buffer of the PyTorch model:
 //
@@ -7,9 +7,10 @@
 // and each node has the text of the call it came from, with the parameters among its
 // arguments by placeholder, also where the exporter has put another initializer there:
 //
-//   %layer_norm : [num_users=1] = call_function[target=torch.ops.aten.layer_norm.default](args = (%x, [128], %p_norm2_weight, …
+//   %layer_norm : [num_users=1] = call_function[target=torch.ops.aten.layer_norm.default](args =
+//   (%x, [128], %p_norm2_weight, …
 //
-//===-----------------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
 
@@ -39,8 +40,8 @@ Signature mpc::import::readSignature(const onnx::ModelProto &model) {
     std::tie(line, text) = text.split('\n');
     auto [placeholder, rest] = line.trim().split(": ");
     auto [kindName, target] = rest.split(" target='");
-    Signature::Kind kind = kindName == "PARAMETER" ? Signature::Kind::parameter
-                           : kindName == "BUFFER"  ? Signature::Kind::buffer
+    Signature::Kind kind = kindName == "PARAMETER"            ? Signature::Kind::parameter
+                           : kindName == "BUFFER"             ? Signature::Kind::buffer
                            : kindName.starts_with("CONSTANT") ? Signature::Kind::constant
                                                               : Signature::Kind::none;
     size_t end = target.rfind('\'');
@@ -54,7 +55,8 @@ Signature mpc::import::readSignature(const onnx::ModelProto &model) {
   return signature;
 }
 
-std::vector<Signature::Placeholder> mpc::import::callArguments(const onnx::NodeProto &node, const Signature &signature) {
+std::vector<Signature::Placeholder> mpc::import::callArguments(const onnx::NodeProto &node,
+                                                               const Signature &signature) {
   std::vector<Signature::Placeholder> arguments;
   StringRef text = property(node.metadata_props(), "pkg.torch.onnx.fx_node");
   text = text.substr(text.find("(args = "));

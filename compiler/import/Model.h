@@ -1,4 +1,4 @@
-//===- Model.h - an ONNX model between the stages of import --------------------------===//
+//===- Model.h - an ONNX model between the stages of import ---------------===//
 //
 // The stages work on the protobuf, one file each, in this order:
 //
@@ -17,15 +17,15 @@
 // The first five are shared with the export template (compiler/export), so that names and
 // initializers of the exported model are those the importer saw.
 //
-//===--------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #ifndef MPC_IMPORT_MODEL_H
 #define MPC_IMPORT_MODEL_H
 
 #include "compiler/import/Import.h"
 #include "compiler/import/WeightStore.h"
-#include "llvm/ADT/Twine.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/ADT/Twine.h"
 #include <map>
 #include <onnx/onnx_pb.h>
 #include <set>
@@ -34,7 +34,8 @@
 
 namespace mpc::import {
 
-/// Where an initializer's bytes lie: a range of a file that the WeightStore has mapped ("": the store's own buffer).
+/// Where an initializer's bytes lie: a range of a file that the WeightStore has mapped ("": the
+/// store's own buffer).
 struct DataRange {
   std::string file;
   int64_t offset = 0, bytes = 0;
@@ -61,16 +62,18 @@ struct Problems {
 struct OnnxModel {
   std::string path, folder;
   ::onnx::ModelProto proto;
-  /// Initializers of the main graph whose bytes are in a mapped file. Those that are large have no data in `proto`.
+  /// Initializers of the main graph whose bytes are in a mapped file. Those that are large have no
+  /// data in `proto`.
   std::map<std::string, DataRange> data;
   std::vector<std::string> notes; ///< for the user: what was changed
 
   int64_t opset(llvm::StringRef domain) const; ///< imported version; -1: not imported
 };
 
-// Stages. Each returns false after it has added to `problems`. -------------------------------------------------------------------
+// Stages. Each returns false after it has added to `problems`.
 
-bool readModelFile(llvm::StringRef path, WeightStore &weights, OnnxModel &model, Problems &problems);
+bool readModelFile(llvm::StringRef path, WeightStore &weights, OnnxModel &model,
+                   Problems &problems);
 bool resolveExternalData(OnnxModel &model, WeightStore &weights, Problems &problems);
 bool checkModel(OnnxModel &model, Problems &problems);
 void hoistSubgraphInitializers(OnnxModel &model);
@@ -83,9 +86,10 @@ void inlineConstantConditions(OnnxModel &model);
 
 struct BatchAxes {
   int64_t batch = 0;
-  std::vector<std::pair<std::string, int64_t>> axes; ///< input name → axis that the batch has there
+  std::vector<std::pair<std::string, int64_t>> axes; ///< input name → axis of the batch
 };
-bool bindDimensions(OnnxModel &model, const ImportOptions &options, BatchAxes &batch, Problems &problems);
+bool bindDimensions(OnnxModel &model, const ImportOptions &options, BatchAxes &batch,
+                    Problems &problems);
 bool inferShapes(OnnxModel &model, Problems &problems);
 /// Replaces operators without a conversion by their function bodies; shapes are inferred again.
 bool expandFunctionBodies(OnnxModel &model, const ImportOptions &options, Problems &problems);
@@ -93,15 +97,17 @@ bool expandFunctionBodies(OnnxModel &model, const ImportOptions &options, Proble
 enum class InitializerRole { parameter, statistic, constant, unused };
 struct Roles {
   std::map<std::string, InitializerRole> of; ///< every initializer of the main graph
-  std::vector<std::string> leftOut;          ///< "NAME: REASON", floating-point ones that are no parameters
+  std::vector<std::string> leftOut; ///< "NAME: REASON", floating-point ones that are no parameters
   std::vector<std::string> notes;
 };
-bool assignRoles(OnnxModel &model, const ImportOptions &options, WeightStore &weights, Roles &roles, Problems &problems);
+bool assignRoles(OnnxModel &model, const ImportOptions &options, WeightStore &weights, Roles &roles,
+                 Problems &problems);
 
-mlir::OwningOpRef<mlir::ModuleOp> emitModule(OnnxModel &model, const Roles &roles, const BatchAxes &batch, WeightStore &weights,
+mlir::OwningOpRef<mlir::ModuleOp> emitModule(OnnxModel &model, const Roles &roles,
+                                             const BatchAxes &batch, WeightStore &weights,
                                              mlir::MLIRContext &context, Problems &problems);
 
-// Tensors (Tensors.cpp). ----------------------------------------------------------------------------------------------------------------
+// Tensors (Tensors.cpp).
 
 llvm::StringRef elementTypeName(int32_t onnxType); ///< "FLOAT", …
 int64_t elementBytes(int32_t onnxType);            ///< 0: a type mpc does not have
@@ -123,29 +129,38 @@ template <typename Dims> int64_t elementCount(const Dims &dims) {
 }
 /// The tensor's elements, row-major and little-endian. An error says what does not fit.
 llvm::Expected<std::vector<char>> tensorBytes(const ::onnx::TensorProto &tensor);
-/// Where an initializer's bytes lie; puts them into the store's buffer if they are in no file as they are.
-llvm::Expected<DataRange> initializerData(OnnxModel &model, const ::onnx::TensorProto &tensor, WeightStore &weights);
+/// Where an initializer's bytes lie; puts them into the store's buffer if they are in no file as
+/// they are.
+llvm::Expected<DataRange> initializerData(OnnxModel &model, const ::onnx::TensorProto &tensor,
+                                          WeightStore &weights);
 /// The bytes themselves.
-llvm::Expected<llvm::ArrayRef<char>> initializerBytes(OnnxModel &model, const ::onnx::TensorProto &tensor, WeightStore &weights);
+llvm::Expected<llvm::ArrayRef<char>>
+initializerBytes(OnnxModel &model, const ::onnx::TensorProto &tensor, WeightStore &weights);
 /// Element i of floating-point data.
 double floatAt(llvm::ArrayRef<char> bytes, int32_t onnxType, int64_t i);
-/// Unsigned integers as the signed type that takes their place: twice as wide, but for 64 bits. Others as they are.
+/// Unsigned integers as the signed type that takes their place: twice as wide, but for 64 bits.
+/// Others as they are.
 std::vector<char> widenUnsigned(llvm::ArrayRef<char> bytes, int32_t onnxType);
 /// Whether all elements have the same bits.
 bool isUniform(llvm::ArrayRef<char> bytes, int32_t onnxType);
 
-// Graph helpers (Subgraphs.cpp). -----------------------------------------------------------------------------------------------------
+// Graph helpers (Subgraphs.cpp).
 
 /// The node's name, or that of its first result where it has none.
 std::string nodeName(const ::onnx::NodeProto &node);
-/// Every name of a value in the graph and its subgraphs, and of functions' bodies.
+/// Renames values where a node and its subgraphs use them, and with `definitions` also where they
+/// are made.
+void renameValues(::onnx::NodeProto &node, const llvm::StringMap<std::string> &names,
+                  bool definitions);
+/// Every name of a value in the graph and its subgraphs.
 void collectNames(const ::onnx::GraphProto &graph, llvm::StringSet<> &names);
 /// `name` if it is new, else name__2, name__3, …; adds it.
 std::string uniqueName(llvm::StringRef name, llvm::StringSet<> &names);
-/// The initializers that are no true inputs and the inputs that are: legacy files list every initializer as an input too.
+/// The initializers that are no true inputs and the inputs that are: legacy files list every
+/// initializer as an input too.
 std::vector<const ::onnx::ValueInfoProto *> trueInputs(const ::onnx::GraphProto &graph);
 
-// Uses of initializers (Uses.cpp). ----------------------------------------------------------------------------------------------------
+// Uses of initializers (Uses.cpp).
 
 /// What an operand of a node is for.
 enum class Use { none, weight, scale, bias, table, state, arithmetic, mean, variance };
@@ -156,7 +171,8 @@ struct Site {
   std::string alias; ///< the name under which the node has it, if an Identity gave it another one
 };
 Use operandUse(const ::onnx::NodeProto &node, int operand);
-bool isView(const ::onnx::NodeProto &node, int operand); ///< a node through which a parameter is still that parameter
+bool isView(const ::onnx::NodeProto &node,
+            int operand); ///< a node through which a parameter is still that parameter
 
 class Uses {
 public:
@@ -176,7 +192,7 @@ private:
   llvm::StringSet<> outputs;
 };
 
-// The exporter's metadata (Metadata.cpp). -------------------------------------------------------------------------------------------
+// The exporter's metadata (Metadata.cpp).
 
 /// What torch.export's graph signature calls the tensors of the program.
 struct Signature {
@@ -192,7 +208,8 @@ struct Signature {
 };
 Signature readSignature(const ::onnx::ModelProto &model);
 /// The placeholders that a node's originating call had as arguments, in their order.
-std::vector<Signature::Placeholder> callArguments(const ::onnx::NodeProto &node, const Signature &signature);
+std::vector<Signature::Placeholder> callArguments(const ::onnx::NodeProto &node,
+                                                  const Signature &signature);
 
 } // namespace mpc::import
 

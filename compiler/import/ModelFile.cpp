@@ -1,10 +1,10 @@
-//===- ModelFile.cpp - open and parse an ONNX file ------------------------------------===//
+//===- ModelFile.cpp - open and parse an ONNX file ------------------------===//
 //
 // The file is mapped; protobuf parses a copy of it without the large weights, which stay
 // where they are. Whatever is no ONNX file is told apart in plain words: a folder, an empty
 // or truncated file, some other format.
 //
-//===------------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
 #include "compiler/import/WireFormat.h"
@@ -58,7 +58,8 @@ StringRef otherFormat(ArrayRef<char> file) {
 bool Problems::add(const onnx::NodeProto &node, int64_t opset, const Twine &text) {
   std::string name = nodeName(node);
   std::string op = node.domain().empty() ? node.op_type() : node.domain() + "." + node.op_type();
-  list.push_back({name, ("node '" + name + "' (" + op + ", opset " + Twine(opset) + "): " + text).str()});
+  list.push_back(
+      {name, ("node '" + name + "' (" + op + ", opset " + Twine(opset) + "): " + text).str()});
   return false;
 }
 
@@ -69,7 +70,8 @@ int64_t OnnxModel::opset(StringRef domain) const {
   return -1;
 }
 
-bool mpc::import::readModelFile(StringRef path, WeightStore &weights, OnnxModel &model, Problems &problems) {
+bool mpc::import::readModelFile(StringRef path, WeightStore &weights, OnnxModel &model,
+                                Problems &problems) {
   model.path = path.str();
   StringRef folder = llvm::sys::path::parent_path(path);
   model.folder = folder.empty() ? "." : folder.str();
@@ -88,7 +90,8 @@ bool mpc::import::readModelFile(StringRef path, WeightStore &weights, OnnxModel 
     return problems.add("is empty: an ONNX file has at least a graph");
   if (status.st_size > kProtobufLimit)
     return problems.add("has " + Twine(int64_t(status.st_size)) +
-                        " bytes; protobuf, and so an ONNX file, ends at 2 GB: save the model with its weights as external data");
+                        " bytes; protobuf, and so an ONNX file, ends at 2 GB: save the model with "
+                        "its weights as external data");
   auto file = weights.map(path, descriptor.value, status.st_size);
   if (!file)
     return problems.add(llvm::toString(file.takeError()));
@@ -99,15 +102,19 @@ bool mpc::import::readModelFile(StringRef path, WeightStore &weights, OnnxModel 
   if (StringRef other = otherFormat(*file); wire != WireStatus::whole && !other.empty())
     return problems.add("is not an ONNX file but " + other);
   if (wire == WireStatus::truncated)
-    return problems.add("is cut short, or not an ONNX file: its last field goes beyond the end of the file (" + Twine(file->size()) + " bytes)");
+    return problems.add(
+        "is cut short, or not an ONNX file: its last field goes beyond the end of the file (" +
+        Twine(file->size()) + " bytes)");
   // protobuf writes what it dislikes to stderr; the message below says it.
   google::protobuf::LogSilencer silence;
   google::protobuf::io::ArrayInputStream stream(skeleton.data(), int(skeleton.size()));
   google::protobuf::io::CodedInputStream coded(&stream);
   coded.SetRecursionLimit(200);
-  if (wire != WireStatus::whole || !model.proto.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage())
+  if (wire != WireStatus::whole || !model.proto.ParseFromCodedStream(&coded) ||
+      !coded.ConsumedEntireMessage())
     return problems.add("is not an ONNX file, or damaged: its bytes are no protobuf ModelProto");
-  if (!model.proto.has_graph() || model.proto.graph().initializer_size() != int(initializers.size()))
+  if (!model.proto.has_graph() ||
+      model.proto.graph().initializer_size() != int(initializers.size()))
     return problems.add("is not an ONNX file: it has no graph");
 
   for (int i = 0; i < int(initializers.size()); ++i) {
@@ -120,8 +127,10 @@ bool mpc::import::readModelFile(StringRef path, WeightStore &weights, OnnxModel 
   return true;
 }
 
-bool mpc::import::loadModel(StringRef path, WeightStore &weights, OnnxModel &model, Problems &problems) {
-  if (!readModelFile(path, weights, model, problems) || !resolveExternalData(model, weights, problems) || !checkModel(model, problems))
+bool mpc::import::loadModel(StringRef path, WeightStore &weights, OnnxModel &model,
+                            Problems &problems) {
+  if (!readModelFile(path, weights, model, problems) ||
+      !resolveExternalData(model, weights, problems) || !checkModel(model, problems))
     return false;
   hoistSubgraphInitializers(model);
   separateMergedParameters(model, weights);

@@ -1,4 +1,5 @@
-//===- Parameters.cpp - which initializers are trained ------------------------------------------===//
+//===- Parameters.cpp - which initializers are trained
+//------------------------------------------===//
 //
 // What the exporter's metadata calls a parameter is one, what it calls a buffer is none. Where
 // it says nothing, use decides:
@@ -11,7 +12,7 @@
 //
 // --train replaces this rule, --freeze takes from it.
 //
-//===-----------------------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
 #include "llvm/Support/Regex.h"
@@ -28,9 +29,10 @@ constexpr double kMaskMagnitude = 1e4;
 
 class RoleAssigner {
 public:
-  RoleAssigner(OnnxModel &model, const ImportOptions &options, WeightStore &weights, Roles &roles, Problems &problems)
-      : model(model), options(options), weights(weights), roles(roles), problems(problems), signature(readSignature(model.proto)),
-        uses(model.proto.graph()) {}
+  RoleAssigner(OnnxModel &model, const ImportOptions &options, WeightStore &weights, Roles &roles,
+               Problems &problems)
+      : model(model), options(options), weights(weights), roles(roles), problems(problems),
+        signature(readSignature(model.proto)), uses(model.proto.graph()) {}
   bool run();
 
 private:
@@ -57,28 +59,35 @@ bool isConstantName(StringRef name) {
   return name.contains("Constant") || made.match(name);
 }
 
-std::string siteText(const Site &site) { return site.node->op_type() + " '" + nodeName(*site.node) + "'"; }
+std::string siteText(const Site &site) {
+  return site.node->op_type() + " '" + nodeName(*site.node) + "'";
+}
 
-bool makeRegex(StringRef option, const std::string &text, std::optional<llvm::Regex> &regex, Problems &problems) {
+bool makeRegex(StringRef option, const std::string &text, std::optional<llvm::Regex> &regex,
+               Problems &problems) {
   if (text.empty())
     return true;
   regex.emplace(text);
   std::string error;
   if (regex->isValid(error))
     return true;
-  return problems.add(option + "='" + text + "' is no regular expression (POSIX extended): " + error);
+  return problems.add(option + "='" + text +
+                      "' is no regular expression (POSIX extended): " + error);
 }
 
 } // namespace
 
-std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor, const std::vector<Site> &sites) {
+std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor,
+                                      const std::vector<Site> &sites) {
   auto has = [&](std::initializer_list<Use> wanted) {
-    return llvm::any_of(sites, [&](const Site &site) { return llvm::is_contained(wanted, site.use); });
+    return llvm::any_of(sites,
+                        [&](const Site &site) { return llvm::is_contained(wanted, site.use); });
   };
   if (has({Use::weight, Use::scale, Use::bias, Use::table}))
     return "";
   if (!has({Use::state, Use::arithmetic}))
-    return sites.empty() ? "no operator with weights reads it" : "used by " + siteText(sites.front()) + ", which has no weight there";
+    return sites.empty() ? "no operator with weights reads it"
+                         : "used by " + siteText(sites.front()) + ", which has no weight there";
   if (isConstantName(tensor.name()))
     return "a name that exporters give to constants";
   int64_t count = elementCount(tensor.dims());
@@ -96,7 +105,8 @@ std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor, const std
   return "";
 }
 
-std::string RoleAssigner::reasonAgainst(const onnx::TensorProto &tensor, const std::vector<Site> &sites) {
+std::string RoleAssigner::reasonAgainst(const onnx::TensorProto &tensor,
+                                        const std::vector<Site> &sites) {
   StringRef name = tensor.name();
   bool frozen = freeze && freeze->match(name);
   freezeMatches += frozen;
@@ -129,17 +139,20 @@ void RoleAssigner::noteTies(StringRef name, const std::vector<Site> &sites) {
       matrix |= site.use == Use::weight || site.use == Use::table;
     }
   if (readers.size() > 1 && matrix)
-    roles.notes.push_back(name.str() + " is one parameter that " + std::to_string(readers.size()) + " nodes share: " + readers[0] + ", " + readers[1] +
+    roles.notes.push_back(name.str() + " is one parameter that " + std::to_string(readers.size()) +
+                          " nodes share: " + readers[0] + ", " + readers[1] +
                           (readers.size() > 2 ? ", …" : ""));
 }
 
-/// Parameters of the PyTorch model that the file does not have: a BatchNormalization folded into the convolution before it, zero biases. A weight
-/// that the file has under another name, mostly transposed, is not lost: its node's call tells.
+/// Parameters of the PyTorch model that the file does not have: a BatchNormalization folded into
+/// the convolution before it, zero biases. A weight that the file has under another name, mostly
+/// transposed, is not lost: its node's call tells.
 void RoleAssigner::noteLost() {
   llvm::StringSet<> there;
   for (const onnx::TensorProto &tensor : model.proto.graph().initializer()) {
     there.insert(tensor.name());
-    if (signature.kind(tensor.name()) != Signature::Kind::none || roles.of[tensor.name()] != InitializerRole::parameter)
+    if (signature.kind(tensor.name()) != Signature::Kind::none ||
+        roles.of[tensor.name()] != InitializerRole::parameter)
       continue;
     for (const Site &site : uses.sites(tensor.name()))
       for (const Signature::Placeholder &argument : callArguments(*site.node, signature))
@@ -155,8 +168,11 @@ void RoleAssigner::noteLost() {
   std::string names;
   for (size_t i = 0; i < lost.size() && i < 4; ++i)
     names += (i ? ", " : "") + lost[i];
-  roles.notes.push_back(std::to_string(lost.size()) + " parameters of the PyTorch model are not in the file, since its exporter folded, renamed or dropped them: " +
-                        names + (lost.size() > 4 ? ", …" : "") + "; exported with optimize=False they stay");
+  roles.notes.push_back(std::to_string(lost.size()) +
+                        " parameters of the PyTorch model are not in the file, since its exporter "
+                        "folded, renamed or dropped them: " +
+                        names + (lost.size() > 4 ? ", …" : "") +
+                        "; exported with optimize=False they stay");
 }
 
 bool RoleAssigner::run() {
@@ -176,7 +192,8 @@ bool RoleAssigner::run() {
       continue;
     }
     std::vector<Site> sites = uses.sites(tensor.name());
-    bool statistic = llvm::any_of(sites, [](const Site &site) { return site.use == Use::mean || site.use == Use::variance; });
+    bool statistic = llvm::any_of(
+        sites, [](const Site &site) { return site.use == Use::mean || site.use == Use::variance; });
     if (statistic) {
       role = InitializerRole::statistic;
       roles.leftOut.push_back(tensor.name() + ": a running statistic of BatchNormalization");
@@ -193,19 +210,27 @@ bool RoleAssigner::run() {
     noteTies(tensor.name(), sites);
   }
   if (train && trainMatches == 0)
-    problems.add("--train='" + options.trainRegex + "' matches the name of no floating-point initializer that is used");
+    problems.add("--train='" + options.trainRegex +
+                 "' matches the name of no floating-point initializer that is used");
   if (freeze && freezeMatches == 0)
-    problems.add("--freeze='" + options.freezeRegex + "' matches the name of no floating-point initializer that is used");
-  std::string left = roles.leftOut.empty() ? "every floating-point initializer is one"
-                                           : std::to_string(roles.leftOut.size()) + " floating-point initializers are not trained (`info` lists them)";
-  std::string count = parameters == 0 ? "no parameters"
-                                      : std::to_string(parameters) + (parameters == 1 ? " parameter with " : " parameters with ") +
-                                            std::to_string(elements) + " elements";
-  roles.notes.insert(roles.notes.begin(), parameters == 0 && roles.leftOut.empty() ? count : count + "; " + left);
+    problems.add("--freeze='" + options.freezeRegex +
+                 "' matches the name of no floating-point initializer that is used");
+  std::string left = roles.leftOut.empty()
+                         ? "every floating-point initializer is one"
+                         : std::to_string(roles.leftOut.size()) +
+                               " floating-point initializers are not trained (`info` lists them)";
+  std::string count = parameters == 0
+                          ? "no parameters"
+                          : std::to_string(parameters) +
+                                (parameters == 1 ? " parameter with " : " parameters with ") +
+                                std::to_string(elements) + " elements";
+  roles.notes.insert(roles.notes.begin(),
+                     parameters == 0 && roles.leftOut.empty() ? count : count + "; " + left);
   noteLost();
   return problems.none();
 }
 
-bool mpc::import::assignRoles(OnnxModel &model, const ImportOptions &options, WeightStore &weights, Roles &roles, Problems &problems) {
+bool mpc::import::assignRoles(OnnxModel &model, const ImportOptions &options, WeightStore &weights,
+                              Roles &roles, Problems &problems) {
   return RoleAssigner(model, options, weights, roles, problems).run();
 }

@@ -1,11 +1,11 @@
-//===- Subgraphs.cpp - branches and bodies of control flow -------------------------------===//
+//===- Subgraphs.cpp - branches and bodies of control flow ----------------===//
 //
 // Initializers of subgraphs become initializers of the graph, which a subgraph may read: a
 // parameter is then found, named and exported in one place. An `If` whose condition is known
 // is replaced by the nodes of its branch, before shapes are inferred, since the two branches
 // may have results of different ranks.
 //
-//===---------------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
 #include <functional>
@@ -34,27 +34,6 @@ template <typename Visit> void forEachMutableSubgraph(onnx::NodeProto &node, Vis
     for (onnx::GraphProto &graph : *attribute.mutable_graphs())
       visit(graph);
   }
-}
-
-/// Renames values where they are used, and with `definitions` also where they are made.
-void renameValues(onnx::GraphProto &graph, const StringMap<std::string> &names, bool definitions) {
-  auto rename = [&](std::string &name) {
-    if (auto found = names.find(name); found != names.end())
-      name = found->second;
-  };
-  for (onnx::NodeProto &node : *graph.mutable_node()) {
-    for (std::string &name : *node.mutable_input())
-      rename(name);
-    if (definitions)
-      for (std::string &name : *node.mutable_output())
-        rename(name);
-    forEachMutableSubgraph(node, [&](onnx::GraphProto &inner) { renameValues(inner, names, definitions); });
-  }
-  for (onnx::ValueInfoProto &output : *graph.mutable_output())
-    rename(*output.mutable_name());
-  if (definitions)
-    for (onnx::ValueInfoProto &info : *graph.mutable_value_info())
-      rename(*info.mutable_name());
 }
 
 std::optional<bool> booleanScalar(const onnx::TensorProto &tensor) {
@@ -111,6 +90,36 @@ std::string mpc::import::nodeName(const onnx::NodeProto &node) {
     if (!output.empty())
       return output;
   return node.op_type();
+}
+
+namespace {
+
+void rename(std::string &name, const StringMap<std::string> &names) {
+  if (auto found = names.find(name); found != names.end())
+    name = found->second;
+}
+
+void renameValues(onnx::GraphProto &graph, const StringMap<std::string> &names, bool definitions) {
+  for (onnx::NodeProto &node : *graph.mutable_node())
+    mpc::import::renameValues(node, names, definitions);
+  for (onnx::ValueInfoProto &output : *graph.mutable_output())
+    rename(*output.mutable_name(), names);
+  if (definitions)
+    for (onnx::ValueInfoProto &info : *graph.mutable_value_info())
+      rename(*info.mutable_name(), names);
+}
+
+} // namespace
+
+void mpc::import::renameValues(onnx::NodeProto &node, const StringMap<std::string> &names,
+                               bool definitions) {
+  for (std::string &name : *node.mutable_input())
+    rename(name, names);
+  if (definitions)
+    for (std::string &name : *node.mutable_output())
+      rename(name, names);
+  forEachMutableSubgraph(
+      node, [&](onnx::GraphProto &inner) { ::renameValues(inner, names, definitions); });
 }
 
 void mpc::import::collectNames(const onnx::GraphProto &graph, StringSet<> &names) {
@@ -185,7 +194,7 @@ void mpc::import::hoistSubgraphInitializers(OnnxModel &model) {
     }
     inner.clear_initializer();
     if (!renamed.empty())
-      renameValues(inner, renamed, false);
+      ::renameValues(inner, renamed, false);
     // A subgraph's output must be made in it.
     for (onnx::ValueInfoProto &output : *inner.mutable_output()) {
       if (!hoistedNames.contains(output.name()))
@@ -215,7 +224,8 @@ namespace {
 /// Inlines `If` nodes of the main graph.
 class ConditionInliner {
 public:
-  explicit ConditionInliner(OnnxModel &model) : graph(*model.proto.mutable_graph()), conditions(graph) {
+  explicit ConditionInliner(OnnxModel &model)
+      : graph(*model.proto.mutable_graph()), conditions(graph) {
     countDefinitions(graph, 1);
     collectNames(graph, names);
   }
@@ -274,7 +284,7 @@ void ConditionInliner::inlineBranch(const onnx::NodeProto &node, onnx::GraphProt
     for (const std::string &name : inner.output())
       if (!name.empty() && definitions.lookup(name) > 1 && !renamed.count(name))
         renamed[name] = uniqueName(name, names);
-  renameValues(branch, renamed, true);
+  ::renameValues(branch, renamed, true);
   for (onnx::ValueInfoProto &info : *branch.mutable_value_info())
     graph.add_value_info()->Swap(&info);
   for (onnx::NodeProto &inner : *branch.mutable_node())

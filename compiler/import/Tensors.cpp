@@ -1,9 +1,9 @@
-//===- Tensors.cpp - the bytes of a TensorProto -----------------------------------------===//
+//===- Tensors.cpp - the bytes of a TensorProto ---------------------------===//
 //
 // An ONNX tensor has its elements as raw bytes, or in a typed field that is wider than they
 // are (fp16 bits inside int32_data). Here both become row-major little-endian bytes.
 //
-//===------------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
 #include "llvm/ADT/APFloat.h"
@@ -49,14 +49,15 @@ int64_t mpc::import::elementBytes(int32_t onnxType) {
 }
 
 bool mpc::import::isFloatType(int32_t onnxType) {
-  return onnxType == TensorProto::FLOAT || onnxType == TensorProto::DOUBLE || onnxType == TensorProto::FLOAT16 ||
-         onnxType == TensorProto::BFLOAT16;
+  return onnxType == TensorProto::FLOAT || onnxType == TensorProto::DOUBLE ||
+         onnxType == TensorProto::FLOAT16 || onnxType == TensorProto::BFLOAT16;
 }
 
 namespace {
 
 llvm::Error error(const TensorProto &tensor, const Twine &text) {
-  return llvm::createStringError(llvm::inconvertibleErrorCode(), "tensor '" + tensor.name() + "': " + text);
+  return llvm::createStringError(llvm::inconvertibleErrorCode(),
+                                 "tensor '" + tensor.name() + "': " + text);
 }
 
 /// The low bytes of each entry of a typed field.
@@ -73,7 +74,8 @@ template <typename Field> void narrow(const Field &field, int64_t width, std::ve
 llvm::Expected<int64_t> checkedBytes(const TensorProto &tensor) {
   int64_t width = elementBytes(tensor.data_type());
   if (width == 0)
-    return error(tensor, "has elements of type " + elementTypeName(tensor.data_type()) + ", which is not supported");
+    return error(tensor, "has elements of type " + elementTypeName(tensor.data_type()) +
+                             ", which is not supported");
   int64_t count = elementCount(tensor.dims());
   if (count < 0)
     return error(tensor, "has dimensions that are negative, or whose product is absurd");
@@ -101,18 +103,21 @@ llvm::Expected<std::vector<char>> mpc::import::tensorBytes(const TensorProto &te
   else
     narrow(tensor.int32_data(), width, out);
   if (int64_t(out.size()) != *size)
-    return error(tensor, "has " + Twine(int64_t(out.size()) / width) + " elements of data, but its dimensions make " + Twine(*size / width));
+    return error(tensor, "has " + Twine(int64_t(out.size()) / width) +
+                             " elements of data, but its dimensions make " + Twine(*size / width));
   return out;
 }
 
-llvm::Expected<DataRange> mpc::import::initializerData(OnnxModel &model, const TensorProto &tensor, WeightStore &weights) {
+llvm::Expected<DataRange> mpc::import::initializerData(OnnxModel &model, const TensorProto &tensor,
+                                                       WeightStore &weights) {
   auto size = checkedBytes(tensor);
   if (!size)
     return size.takeError();
   auto known = model.data.find(tensor.name());
   if (known != model.data.end()) {
     if (known->second.bytes != *size)
-      return error(tensor, "has " + Twine(known->second.bytes) + " bytes of data, but its dimensions and type make " + Twine(*size));
+      return error(tensor, "has " + Twine(known->second.bytes) +
+                               " bytes of data, but its dimensions and type make " + Twine(*size));
     return known->second;
   }
   auto bytes = tensorBytes(tensor);
@@ -123,7 +128,8 @@ llvm::Expected<DataRange> mpc::import::initializerData(OnnxModel &model, const T
   return range;
 }
 
-llvm::Expected<ArrayRef<char>> mpc::import::initializerBytes(OnnxModel &model, const TensorProto &tensor, WeightStore &weights) {
+llvm::Expected<ArrayRef<char>>
+mpc::import::initializerBytes(OnnxModel &model, const TensorProto &tensor, WeightStore &weights) {
   auto range = initializerData(model, tensor, weights);
   if (!range)
     return range.takeError();
@@ -144,7 +150,8 @@ double mpc::import::floatAt(ArrayRef<char> bytes, int32_t onnxType, int64_t i) {
     return value;
   }
   default: {
-    llvm::APFloat value(onnxType == TensorProto::FLOAT16 ? llvm::APFloat::IEEEhalf() : llvm::APFloat::BFloat(),
+    llvm::APFloat value(onnxType == TensorProto::FLOAT16 ? llvm::APFloat::IEEEhalf()
+                                                         : llvm::APFloat::BFloat(),
                         llvm::APInt(16, llvm::support::endian::read16le(at)));
     return value.convertToFloat();
   }
@@ -152,7 +159,8 @@ double mpc::import::floatAt(ArrayRef<char> bytes, int32_t onnxType, int64_t i) {
 }
 
 std::vector<char> mpc::import::widenUnsigned(ArrayRef<char> bytes, int32_t onnxType) {
-  bool isUnsigned = onnxType == TensorProto::UINT8 || onnxType == TensorProto::UINT16 || onnxType == TensorProto::UINT32;
+  bool isUnsigned = onnxType == TensorProto::UINT8 || onnxType == TensorProto::UINT16 ||
+                    onnxType == TensorProto::UINT32;
   if (!isUnsigned)
     return {bytes.begin(), bytes.end()};
   // Little-endian: zeros behind each element.
@@ -166,5 +174,6 @@ std::vector<char> mpc::import::widenUnsigned(ArrayRef<char> bytes, int32_t onnxT
 bool mpc::import::isUniform(ArrayRef<char> bytes, int32_t onnxType) {
   int64_t width = elementBytes(onnxType);
   // Equal to itself shifted by one element.
-  return int64_t(bytes.size()) <= width || std::memcmp(bytes.data(), bytes.data() + width, bytes.size() - width) == 0;
+  return int64_t(bytes.size()) <= width ||
+         std::memcmp(bytes.data(), bytes.data() + width, bytes.size() - width) == 0;
 }

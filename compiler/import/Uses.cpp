@@ -1,9 +1,9 @@
-//===- Uses.cpp - what the graph does with an initializer ------------------------------------===//
+//===- Uses.cpp - what the graph does with an initializer -----------------===//
 //
 // Tells a weight from a constant by where it arrives: as an operand of an operator that has
 // weights, through nodes that only look at it (Reshape, Transpose, Cast, …).
 //
-//===-------------------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
 #include "llvm/ADT/StringSwitch.h"
@@ -13,7 +13,8 @@ using namespace mpc::import;
 using llvm::StringRef;
 
 Use mpc::import::operandUse(const onnx::NodeProto &node, int operand) {
-  // The operands from 0 on that have a use; the last one counts for all that follow where `more` is set.
+  // The operands from 0 on that have a use; the last one counts for all that follow where `more` is
+  // set.
   struct Row {
     std::vector<Use> operands;
     bool more = false;
@@ -55,7 +56,9 @@ Use mpc::import::operandUse(const onnx::NodeProto &node, int operand) {
       {"SimplifiedLayerNormalization", {{none, scale}}},
       {"SkipSimplifiedLayerNormalization", {{none, none, scale, bias}}},
   };
-  const llvm::StringMap<Row> *rows = node.domain().empty() ? &standard : node.domain() == "com.microsoft" ? &microsoft : nullptr;
+  const llvm::StringMap<Row> *rows = node.domain().empty()              ? &standard
+                                     : node.domain() == "com.microsoft" ? &microsoft
+                                                                        : nullptr;
   if (!rows)
     return none;
   auto row = rows->find(node.op_type());
@@ -72,7 +75,9 @@ bool mpc::import::isView(const onnx::NodeProto &node, int operand) {
     return false;
   if (node.op_type() == "Concat")
     return true;
-  static const llvm::StringSet<> views = {"Identity", "Cast", "CastLike", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Tile", "Slice"};
+  static const llvm::StringSet<> views = {"Identity",  "Cast",    "CastLike",  "Reshape",
+                                          "Transpose", "Squeeze", "Unsqueeze", "Expand",
+                                          "Tile",      "Slice"};
   return operand == 0 && views.contains(node.op_type());
 }
 

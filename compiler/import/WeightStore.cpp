@@ -1,10 +1,10 @@
-//===- WeightStore.cpp - the bytes behind #mpc.weights -----------------------------===//
+//===- WeightStore.cpp - the bytes behind #mpc.weights --------------------===//
 //
 // A model's weights are never copied through attributes: the attribute names a range, and
 // the store maps the file it is in. Data that a file holds in another form (typed protobuf
 // fields) are converted once, into the store's own buffer.
 //
-//===--------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/import/WeightStore.h"
 #include "llvm/Support/FileSystem.h"
@@ -17,9 +17,11 @@ using llvm::StringRef;
 llvm::Expected<ArrayRef<char>> WeightStore::map(StringRef name, int descriptor, int64_t size) {
   if (auto known = mapped(name))
     return *known;
-  auto buffer = llvm::MemoryBuffer::getOpenFile(descriptor, name, size, /*RequiresNullTerminator=*/false);
+  auto buffer =
+      llvm::MemoryBuffer::getOpenFile(descriptor, name, size, /*RequiresNullTerminator=*/false);
   if (!buffer)
-    return llvm::createStringError(buffer.getError(), "cannot read '" + name + "': " + buffer.getError().message());
+    return llvm::createStringError(buffer.getError(),
+                                   "cannot read '" + name + "': " + buffer.getError().message());
   llvm::MemoryBuffer &kept = *(files[name] = std::move(*buffer));
   return ArrayRef<char>(kept.getBufferStart(), kept.getBufferSize());
 }
@@ -37,9 +39,12 @@ llvm::Expected<ArrayRef<char>> WeightStore::bytes(WeightsAttr weights) {
 
 llvm::Expected<ArrayRef<char>> WeightStore::bytes(StringRef file, int64_t offset, int64_t size) {
   auto outside = [&](int64_t available) {
-    return llvm::createStringError(llvm::inconvertibleErrorCode(), "weights: bytes " + llvm::Twine(offset) + " to " + llvm::Twine(offset) + " + " +
-                                       llvm::Twine(size) + " of " + (file.empty() ? "the importer's buffer" : "'" + file.str() + "'") +
-                                       " are outside its " + llvm::Twine(available) + " bytes");
+    return llvm::createStringError(
+        llvm::inconvertibleErrorCode(),
+        "weights: bytes " + llvm::Twine(offset) + " to " + llvm::Twine(offset) + " + " +
+            llvm::Twine(size) + " of " +
+            (file.empty() ? "the importer's buffer" : "'" + file.str() + "'") +
+            " are outside its " + llvm::Twine(available) + " bytes");
   };
   if (file.empty()) {
     auto piece = std::upper_bound(starts.begin(), starts.end(), offset);
@@ -59,14 +64,17 @@ llvm::Expected<ArrayRef<char>> WeightStore::bytes(StringRef file, int64_t offset
     if (std::error_code code = llvm::sys::fs::status(file, status))
       return llvm::createStringError(code, "cannot open '" + file + "': " + code.message());
     if (!llvm::sys::fs::is_regular_file(status))
-      return llvm::createStringError(llvm::inconvertibleErrorCode(), "'" + file + "' is not a regular file");
+      return llvm::createStringError(llvm::inconvertibleErrorCode(),
+                                     "'" + file + "' is not a regular file");
     auto buffer = llvm::MemoryBuffer::getFile(file, false, /*RequiresNullTerminator=*/false);
     if (!buffer)
-      return llvm::createStringError(buffer.getError(), "cannot read '" + file + "': " + buffer.getError().message());
+      return llvm::createStringError(buffer.getError(),
+                                     "cannot read '" + file + "': " + buffer.getError().message());
     files[file] = std::move(*buffer);
     data = mapped(file);
   }
-  if (offset < 0 || size < 0 || offset > int64_t(data->size()) || size > int64_t(data->size()) - offset)
+  if (offset < 0 || size < 0 || offset > int64_t(data->size()) ||
+      size > int64_t(data->size()) - offset)
     return outside(data->size());
   return data->slice(offset, size);
 }

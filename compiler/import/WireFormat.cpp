@@ -1,10 +1,10 @@
-//===- WireFormat.cpp - protobuf's bytes without protobuf --------------------------===//
+//===- WireFormat.cpp - protobuf's bytes without protobuf -----------------===//
 //
 // Field numbers are those of onnx.proto: ModelProto.graph 7, GraphProto.initializer 5,
 // TensorProto.raw_data 9. A message field that occurs twice is merged by protobuf:
 // initializers then follow one another, which is what walking in order gives.
 //
-//===------------------------------------------------------------------------------===//
+//===----------------------------------------------------------------------===//
 
 #include "compiler/import/WireFormat.h"
 
@@ -89,8 +89,9 @@ WireStatus mpc::import::walkMessage(ArrayRef<char> file, uint64_t begin, uint64_
   return WireStatus::whole;
 }
 
-WireStatus mpc::import::scanInitializers(ArrayRef<char> file, std::vector<WireInitializer> &initializers, std::string *skeleton,
-                                         uint64_t threshold) {
+WireStatus mpc::import::scanInitializers(ArrayRef<char> file,
+                                         std::vector<WireInitializer> &initializers,
+                                         std::string *skeleton, uint64_t threshold) {
   auto scanTensor = [&](const WireField &tensor, std::string *out) {
     WireInitializer found;
     WireStatus status = walkMessage(file, tensor.begin, tensor.end, [&](const WireField &field) {

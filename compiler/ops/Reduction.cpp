@@ -280,6 +280,7 @@ template <ReductionKind kind> static LogicalResult convertArg(NodeContext &node)
 }
 
 void registerSoftmaxHandlers(OnnxRegistry &registry); // Softmax.cpp
+void registerCumSumHandlers(OnnxRegistry &registry);  // CumSum.cpp
 
 void registerReductionHandlers(OnnxRegistry &r) {
   auto plain = [](ReductionKind kind) {
@@ -302,6 +303,7 @@ void registerReductionHandlers(OnnxRegistry &r) {
   r.add("ArgMax", {1, 11, 12, 13}, convertArg<ReductionKind::max>);
   r.add("ArgMin", {1, 11, 12, 13}, convertArg<ReductionKind::min>);
   registerSoftmaxHandlers(r);
+  registerCumSumHandlers(r);
 }
 
 } // namespace mpc

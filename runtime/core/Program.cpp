@@ -258,6 +258,9 @@ private:
       v.fail("there is no command '" + v["kind"].string() + "'");
     c.kind = static_cast<CommandKind>(kind);
     c.node = v.text("node");
+    c.name = v.text("name");
+    c.bytes = static_cast<double>(v.number("bytes", 0));
+    c.flops = static_cast<double>(v.number("flops", 0));
     if (c.kind == CommandKind::kernel) {
       if (raw.kernel_count == 0 || !raw.kernels)
         v.fail("the program has no kernels");

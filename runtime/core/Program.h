@@ -92,6 +92,8 @@ struct Operand {
 struct Command {
   CommandKind kind;
   std::string node; ///< ONNX node(s) it came from, for reports
+  std::string name; ///< the kernel's name, for reports
+  double bytes = 0, flops = 0; ///< of all operands and results; of a library command. For reports
 
   // kernel
   uint32_t function = 0; ///< index into MpcProgram::kernels

@@ -11,6 +11,7 @@
 #include "runtime/cpu/CheckCpu.h"
 #include "runtime/cpu/Library.h"
 #include "runtime/cpu/Memory.h"
+#include "runtime/cpu/Profile.h"
 #include "runtime/cpu/Threads.h"
 #include "runtime/cpu/Widen.h"
 #include <cmath>
@@ -51,6 +52,12 @@ public:
     allocate();
     initialize();
     compile();
+    CpuDevice::weightsChanged(); // half copies of the initial parameters
+    profile = Profile::fromEnvironment(program);
+  }
+  ~CpuDevice() override {
+    if (profile)
+      profile->write([this](const std::string &entry, size_t index) { return describe(entry, index); });
   }
 
   void read(const TensorInfo &tensor, void *to) override {
@@ -78,14 +85,11 @@ public:
     if (it == steps.end())
       throw Error("the compiled program has no entry point '" + name + "'");
     useThreads();
-    for (Step &step : it->second) {
-      if (step.library)
-        step.library->run();
-      else
-        parallelRanges(step.extent, step.grain, threads, [&step](int64_t begin, int64_t end) {
-          step.kernel(begin, end, step.buffers.data());
-        });
-    }
+    if (profile)
+      runProfiled(it->second, profile->of(name));
+    else
+      for (Step &step : it->second)
+        run(step);
     if (name == "apply" || name == "apply_accumulated" || name == "refresh")
       ++library->weights_version;
   }
@@ -115,17 +119,52 @@ public:
     if (it == steps.end())
       return lines;
     const std::vector<Command> &commands = program.entries.at(entry).commands;
-    constexpr const char *names[] = {"kernel", "matmul", "conv", "conv_backward_data",
-                                     "conv_backward_weights"};
     for (size_t i = 0; i < commands.size(); ++i)
       if (it->second[i].library)
-        lines.push_back(std::string(names[static_cast<size_t>(commands[i].kind)]) + " " +
-                        commands[i].node + " " + elementTypeName(commands[i].lhs.type) + ": " +
-                        it->second[i].library->describe());
+        lines.push_back(std::string(kindName(commands[i])) + " " + commands[i].node + " " +
+                        elementTypeName(commands[i].lhs.type) + ": " + it->second[i].library->describe());
     return lines;
   }
 
 private:
+  static const char *kindName(const Command &command) {
+    constexpr const char *names[] = {"kernel", "matmul", "conv", "conv_backward_data", "conv_backward_weights"};
+    return names[static_cast<size_t>(command.kind)];
+  }
+
+  /// A line of the profile: what a command is, and how it is executed.
+  std::string describe(const std::string &entry, size_t index) const {
+    const Command &command = program.entries.at(entry).commands[index];
+    if (command.kind == CommandKind::kernel)
+      return "kernel " + command.name;
+    auto shape = [](const Operand &operand) {
+      std::string text;
+      for (int64_t dim : operand.shape)
+        text += (text.empty() ? "" : "x") + std::to_string(dim);
+      return text;
+    };
+    return std::string(kindName(command)) + " " + elementTypeName(command.lhs.type) + " " + shape(command.lhs) +
+           (command.transpose_lhs ? "ᵀ · " : " · ") + shape(command.rhs) + (command.transpose_rhs ? "ᵀ: " : ": ") +
+           steps.at(entry)[index].library->describe();
+  }
+
+  void run(Step &step) {
+    if (step.library)
+      step.library->run();
+    else
+      parallelRanges(step.extent, step.grain, threads, [&step](int64_t begin, int64_t end) {
+        step.kernel(begin, end, step.buffers.data());
+      });
+  }
+
+  void runProfiled(std::vector<Step> &list, std::vector<Profile::Times> &times) {
+    Lap lap;
+    for (size_t i = 0; i < list.size(); ++i) {
+      run(list[i]);
+      times[i].add(lap());
+    }
+  }
+
   std::byte *at(const Buffer &buffer) const {
     return regions[static_cast<size_t>(buffer.region)].data() + buffer.offset;
   }
@@ -206,6 +245,7 @@ private:
   std::unique_ptr<Library> library;
   Memory scratch;
   std::map<std::string, std::vector<Step>> steps;
+  std::unique_ptr<Profile> profile;
 };
 
 } // namespace

@@ -229,7 +229,8 @@ template <typename C> Tiling tiling(const Product<C> &p, int threads) {
   t.tiles_m = ceilDiv(p.m, t.m);
   t.tiles_n = ceilDiv(p.n, t.n);
   t.tiles = p.batch * t.tiles_m * t.tiles_n;
-  t.threads = static_cast<int>(std::min<int64_t>(t.threads, t.tiles));
+  if (t.tiles <= 1)
+    t.threads = 1;
   int64_t depth = std::min(p.k, kPanelDepth);
   t.panels_lhs = p.packed_lhs ? 0 : p.lhs->depthRuns() ? t.m * kRowPanelStride : t.m * depth;
   t.panels_rhs = p.packed_rhs ? 0 : t.n * depth;

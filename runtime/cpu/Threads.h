@@ -21,12 +21,14 @@ void parallelRanges(int64_t extent, int64_t grain, int threads, const Body &body
       body(int64_t(0), extent);
     return;
   }
-#pragma omp parallel num_threads(static_cast <int>(parts))
+  // Always the whole team, though some may have nothing to do: libgomp ends threads that a smaller team leaves over, and starting them
+  // again takes longer than most commands.
+#pragma omp parallel num_threads(threads)
   {
     // The team can be smaller than asked for.
-    int64_t team = omp_get_num_threads(), part = omp_get_thread_num();
+    int64_t team = std::min<int64_t>(omp_get_num_threads(), parts), part = omp_get_thread_num();
     int64_t begin = extent * part / team, end = extent * (part + 1) / team;
-    if (begin < end)
+    if (part < team && begin < end)
       body(begin, end);
   }
 }

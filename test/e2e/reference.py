@@ -4,8 +4,8 @@ A model's folder, as torch_reference.py writes it:
 
     legacy-train.onnx, dynamo-raw.onnx   two exports of the model with its initial weights (large ones in weights.bin)
     INPUT.npy, labels.npy                all batches, one after the other
-    reference.json                       recipe; losses per precision; per parameter the gradient's norm and how far
-                                         PyTorch's own fp32, bf16 and fp16 gradients are from fp64's
+    reference.json                       recipe; losses per precision; per parameter the gradient's norm, and how far
+                                         PyTorch's own fp32, bf16 and fp16 are from fp64 (gradient, trained value)
     gradients.npz, output.npy            fp64: gradients of step 1; inference-mode output of the first batch
     trained.npz                          fp64: parameters and statistics after the last step
                                          (of arrays above 4096 elements every k-th is kept: `thinned`)
@@ -23,7 +23,7 @@ from support import Failure, require
 HALVES = ("bf16", "fp16")
 PRECISIONS = ("fp64", "fp32", "bf16", "fp16")
 OUTPUT_TOLERANCE = {"fp64": 1e-9, "fp32": 1e-4, "bf16": 5e-2, "fp16": 5e-2}
-TRAINED_TOLERANCE = {"fp64": 1e-6, "fp32": 1e-3, "bf16": 5e-2, "fp16": 5e-2}
+TRAINED_TOLERANCE = {"fp64": 1e-6, "fp32": 1e-3, "bf16": 5e-2, "fp16": 5e-2}  # at least
 
 
 def thinned(array):
@@ -54,6 +54,14 @@ def gradient_tolerance(row, precision):
     if precision == "fp32":
         return max(1e-5, 5 * row["fp32"])
     return max(3e-2, 2 * next(row[p] for p in (precision, "bf16", "fp32") if row.get(p) is not None))
+
+
+def trained_tolerance(row, precision):
+    """Largest difference / largest value. Adam's first steps have the length lr whatever the gradient's size, so where
+    rounding decides a gradient's sign, PyTorch's own weights differ by steps: 0.3 in bf16 for simple_cnn's fc.weight."""
+    if precision in HALVES:
+        return max(TRAINED_TOLERANCE[precision], 2 * max(row.get(p, 0) for p in HALVES))
+    return max(TRAINED_TOLERANCE[precision], 5 * row["fp32"]) if precision == "fp32" else TRAINED_TOLERANCE[precision]
 
 
 class Reference:
@@ -147,7 +155,7 @@ def compare_trained(figures, reference, weights, precision):
                 continue
             want = exact[name]
             error = np.abs(thinned(weights[name]).astype(np.float64).ravel() - want.ravel()).max() / max(np.abs(want).max(), 1e-2)
-            figures.add("trained", name, error, TRAINED_TOLERANCE[precision])
+            figures.add("trained", name, error, trained_tolerance(reference.report["trained"][name], precision))
 
 
 def compare_output(figures, reference, outputs, precision):

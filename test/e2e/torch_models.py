@@ -280,6 +280,7 @@ class Spec:
     loss: str = "cross-entropy"
     inputs: tuple = ("input",)
     trains: bool = True   # False: compared in inference mode only
+    seed: int = 1000      # of the first batch
     gentle: bool = False  # its own learning rate amplifies rounding: a second trace with a hundredth of it
 
     def build(self):
@@ -288,7 +289,7 @@ class Spec:
 
     def batch_of(self, step):
         """(inputs, labels) of training step `step`, counted from 0."""
-        return self.data(self.batch, torch.Generator().manual_seed(1000 + step))
+        return self.data(self.batch, torch.Generator().manual_seed(self.seed + step))
 
     def loss_of(self, output, labels):
         return (cross_entropy if self.loss == "cross-entropy" else F.mse_loss)(output, labels)
@@ -307,7 +308,9 @@ MODELS = {
     "mlp": Spec(mlp, data(vectors, 784, 0.2), sgd(0.1, 0.9), 64),
     "mlp_dropout": Spec(lambda: mlp(0.2), data(vectors, 784, 0.2), sgd(0.1, 0.9), 64, trains=False),
     "mlp_ln": Spec(MlpResidualNorm, data(vectors, 64, 0.5), adam("adamw", 0.01), 64),
-    "fashion_cnn": Spec(FashionCnn, data(patterns, 1, (28, 28)), adam(), 64),
+    # Seeded so that in the first batches no two maxima of a pooling window and no input of a ReLU are within 1e-6 of
+    # deciding otherwise: one such decision, taken by the order of additions in fp32, moves whole gradients by 1e-3.
+    "fashion_cnn": Spec(FashionCnn, data(patterns, 1, (28, 28)), adam(), 64, seed=12000),
     "simple_cnn": Spec(SimpleCnn, data(patterns, 3, (32, 32)), adam(), 64),
     "resnet18_cifar": Spec(ResNet18, data(patterns, 3, (32, 32)), sgd(0.1, 0.9, 1e-4), 32, gentle=True),
     "bert_tiny": Spec(Bert, data(token_classes, 2000, 64), adam("adamw", 0.01), 16, inputs=("input_ids", "attention_mask")),

@@ -132,6 +132,18 @@ def gradient_table(exact, others):
     return table
 
 
+def trained_table(runs):
+    """Per tensor, how far PyTorch's other precisions are from fp64's after training: largest difference / largest value."""
+    exact = {k: array(v) for k, v in runs["fp64"][2].state_dict().items() if v.is_floating_point()}
+    table = {k: {} for k in exact}
+    for precision, (_, _, model) in runs.items():
+        for name, v in model.state_dict().items():
+            if precision != "fp64" and name in exact:
+                error = np.abs(array(v) - exact[name]).max() / max(np.abs(exact[name]).max(), 1e-2)
+                table[name][precision] = float(f"{error:.3g}")
+    return table
+
+
 def trace(spec, batches, folder):
     lr = spec.optimizer["lr"]
     runs = {p: train(spec, p, batches, lr) for p in ("fp64", "fp32", "bf16", "fp16")}
@@ -140,7 +152,8 @@ def trace(spec, batches, folder):
     np.savez_compressed(folder / "gradients.npz", **{k: thinned(g) for k, g in gradients.items()})
     np.savez_compressed(folder / "trained.npz", **{k: thinned(array(v)) for k, v in model.state_dict().items() if v.is_floating_point()})
     report = {"loss": {p: r[0] for p, r in runs.items()},
-              "gradients": gradient_table(gradients, {p: r[1] for p, r in runs.items() if p != "fp64"})}
+              "gradients": gradient_table(gradients, {p: r[1] for p, r in runs.items() if p != "fp64"}),
+              "trained": trained_table(runs)}
     if spec.gentle:
         losses = {p: train(spec, p, batches, lr / 100) for p in ("fp64", "fp32", "bf16")}
         report["gentle"] = {"lr": lr / 100, "loss": {p: r[0] for p, r in losses.items() if r}}

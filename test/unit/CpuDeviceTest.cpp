@@ -139,6 +139,17 @@ TEST_F(CpuDevice, WeightsChange) {
   expectFirstRow(1);
 }
 
+// Half copies exist as soon as the device does: `refresh` runs at its start and after a load.
+TEST_F(CpuDevice, RefreshRunsAtStartAndAfterALoad) {
+  table["entries"]["refresh"] = table["entries"]["apply"];
+  gCalls = 0;
+  make();
+  EXPECT_EQ(1, gCalls);
+  EXPECT_EQ(2 * gData.weight[5], read<float>(0)[5]);
+  device->weightsChanged();
+  EXPECT_EQ(2, gCalls);
+}
+
 TEST_F(CpuDevice, AccumulatorsTakeMemoryOnlyWhenUsed) {
   make();
   uint64_t before = device->memoryBytes();

@@ -5,6 +5,7 @@
 using namespace mpc;
 using namespace mpc::cpu;
 using mpc::test::CommandRun;
+using mpc::test::pathsOf;
 
 namespace {
 
@@ -93,7 +94,7 @@ void check(CommandKind kind) {
         continue;
       for (const Case &k : kCases)
         for (bool channels_last : {false, true})
-          for (Path path : {Path::automatic, Path::native, Path::widened, Path::plain}) {
+          for (Path path : pathsOf(type)) {
             bool bias = kind == CommandKind::conv && channels_last != (path == Path::plain);
             CommandRun run(convolution(kind, type, result, k, channels_last, bias));
             std::string how = run.run(path);
@@ -126,7 +127,7 @@ TEST(LibraryConvolution, NegativePadsAndRelu) {
 TEST(LibraryConvolution, WeightCopiesFollowChanges) {
   for (ElementType type : {ElementType::f64, ElementType::f32, ElementType::bf16, ElementType::f16})
     for (CommandKind kind : {CommandKind::conv, CommandKind::conv_backward_data})
-      for (Path path : {Path::native, Path::widened, Path::plain}) {
+      for (Path path : pathsOf(type)) {
         CommandRun run(convolution(kind, type, type, kCases[1], true, false));
         std::string how = run.run(path);
         run.fill(run.c.rhs, run.rhs);
@@ -139,7 +140,7 @@ TEST(LibraryConvolution, WeightCopiesFollowChanges) {
 // A filter that is computed in the step may differ at every run, without any announcement.
 TEST(LibraryConvolution, ComputedFilterIsReadAtEachRun) {
   for (ElementType type : {ElementType::f64, ElementType::f32, ElementType::bf16, ElementType::f16})
-    for (Path path : {Path::native, Path::widened, Path::plain}) {
+    for (Path path : pathsOf(type)) {
       Command c = convolution(CommandKind::conv, type, type, kCases[1], true, false);
       c.rhs.is_weight = false;
       CommandRun run(c);

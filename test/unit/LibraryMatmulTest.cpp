@@ -5,6 +5,7 @@
 using namespace mpc;
 using namespace mpc::cpu;
 using mpc::test::CommandRun;
+using mpc::test::pathsOf;
 
 namespace {
 
@@ -17,7 +18,6 @@ const Types kTypes[] = {{ElementType::f64, ElementType::f64, ElementType::f64},
                         {ElementType::bf16, ElementType::f32, ElementType::f32},
                         {ElementType::f16, ElementType::f16, ElementType::f16},
                         {ElementType::f16, ElementType::f32, ElementType::f32}};
-const Path kPaths[] = {Path::automatic, Path::native, Path::widened, Path::plain};
 
 Command matmul(const Types &t, std::vector<int64_t> batch, int64_t m, int64_t n, int64_t k,
                bool transpose_lhs, bool transpose_rhs, bool bias, bool weight) {
@@ -62,7 +62,7 @@ TEST(LibraryMatmul, AllTypesTransposesAndWays) {
   for (const Types &types : kTypes)
     for (const Size &size : sizes)
       for (int flags = 0; flags < 16; ++flags)
-        for (Path path : kPaths) {
+        for (Path path : pathsOf(types.operands)) {
           CommandRun run(matmul(types, size.batch, size.m, size.n, size.k, flags & 1, flags & 2,
                                 flags & 4, (flags & 8) && size.batch.empty()));
           std::string how = run.run(path);
@@ -72,7 +72,7 @@ TEST(LibraryMatmul, AllTypesTransposesAndWays) {
 
 TEST(LibraryMatmul, ReluAfterBias) {
   for (const Types &types : kTypes)
-    for (Path path : kPaths) {
+    for (Path path : pathsOf(types.operands)) {
       Command c = matmul(types, {}, 50, 40, 60, false, true, true, true);
       c.relu = true;
       CommandRun run(c);
@@ -84,7 +84,7 @@ TEST(LibraryMatmul, ReluAfterBias) {
 // Weights are copied into another layout or type: a change has to arrive, and only when it is announced.
 TEST(LibraryMatmul, WeightCopiesFollowChanges) {
   for (const Types &types : kTypes)
-    for (Path path : kPaths) {
+    for (Path path : pathsOf(types.operands)) {
       CommandRun run(matmul(types, {}, 96, 64, 128, false, true, true, true));
       std::string how = run.run(path);
       run.expectMatmul(describe(run.c, how));
@@ -123,7 +123,7 @@ TEST(LibraryMatmul, PlainBitsDoNotDependOnThreads) {
 // NaN and infinities reach the result in every way.
 TEST(LibraryMatmul, NotANumberStays) {
   for (const Types &types : kTypes)
-    for (Path path : kPaths) {
+    for (Path path : pathsOf(types.operands)) {
       CommandRun run(matmul(types, {}, 64, 64, 64, false, false, false, false));
       double nan = std::nan("");
       convertElements(ElementType::f64, &nan, types.operands, run.library->at(run.c.lhs.buffer), 1);

@@ -14,6 +14,15 @@
 
 namespace mpc::test {
 
+/// The ways that differ for a type.
+inline std::vector<cpu::Path> pathsOf(ElementType type) {
+  if (type == ElementType::f64)
+    return {cpu::Path::automatic};
+  if (type == ElementType::f32)
+    return {cpu::Path::automatic, cpu::Path::native, cpu::Path::plain};
+  return {cpu::Path::automatic, cpu::Path::native, cpu::Path::widened, cpu::Path::plain};
+}
+
 /// One command with memory of its own; the operands' values also as doubles, after rounding to their type.
 class CommandRun {
 public:

@@ -92,8 +92,15 @@ class Reference {
     case P::UNE: return a != b;
     case P::UNO: return unordered;
     case P::ORD: return !unordered;
-    default: return false;
+    case P::UEQ: return unordered || a == b;
+    case P::UGT: return !(a <= b);
+    case P::UGE: return !(a < b);
+    case P::ULT: return !(a >= b);
+    case P::ULE: return !(a > b);
+    case P::AlwaysTrue: return true;
+    case P::AlwaysFalse: return false;
     }
+    return false;
   }
   static bool compare(mlir::arith::CmpIPredicate predicate, int64_t a, int64_t b) {
     using P = mlir::arith::CmpIPredicate;

@@ -77,7 +77,7 @@ std::optional<Array> arrayOf(const onnx::TensorProto &tensor, const std::string 
 }
 
 /// PREFIX_0.pb, PREFIX_1.pb, …
-std::vector<TestValue> readValues(const fs::path &folder, const std::string &prefix) {
+std::vector<TestValue> readValues(const fs::path &folder, const std::string &prefix, const std::vector<int> &types) {
   std::vector<TestValue> values;
   for (int i = 0;; ++i) {
     fs::path path = folder / (prefix + "_" + std::to_string(i) + ".pb");
@@ -85,7 +85,11 @@ std::vector<TestValue> readValues(const fs::path &folder, const std::string &pre
       return values;
     onnx::TensorProto tensor;
     TestValue value;
-    if (tensor.ParseFromString(contents(path)) && tensor.data_type() != 0) {
+    int type = size_t(i) < types.size() ? types[i] : 0;
+    if (type != 0 && tensor.ParseFromString(contents(path))) {
+      // Older test data hold bfloat16 values as the 16-bit integers of their bits.
+      if (type == onnx::TensorProto::BFLOAT16 && tensor.data_type() == onnx::TensorProto::UINT16)
+        tensor.set_data_type(type);
       value.name = tensor.name();
       value.array = arrayOf(tensor, path.string());
     }
@@ -95,7 +99,7 @@ std::vector<TestValue> readValues(const fs::path &folder, const std::string &pre
 
 } // namespace
 
-std::vector<TestSet> mpc::readTestSets(const std::string &folder) {
+std::vector<TestSet> mpc::readTestSets(const std::string &folder, const GraphNames &graph) {
   std::error_code code;
   std::vector<TestSet> sets;
   for (const auto &entry : fs::directory_iterator(folder, code))
@@ -107,8 +111,8 @@ std::vector<TestSet> mpc::readTestSets(const std::string &folder) {
     throw Error(folder + " holds no test_data_set_* folder");
   std::sort(sets.begin(), sets.end(), [](const TestSet &a, const TestSet &b) { return a.folder < b.folder; });
   for (TestSet &set : sets) {
-    set.inputs = readValues(set.folder, "input");
-    set.outputs = readValues(set.folder, "output");
+    set.inputs = readValues(set.folder, "input", graph.inputTypes);
+    set.outputs = readValues(set.folder, "output", graph.outputTypes);
   }
   return sets;
 }
@@ -121,10 +125,21 @@ GraphNames mpc::readGraphNames(const std::string &model) {
   for (const auto &tensor : proto.graph().initializer())
     initializers.insert(tensor.name());
   GraphNames names;
+  auto elementType = [](const onnx::ValueInfoProto &value) {
+    return value.type().has_tensor_type() ? value.type().tensor_type().elem_type() : 0;
+  };
   for (const auto &input : proto.graph().input())
-    if (!initializers.count(input.name()))
+    if (!initializers.count(input.name())) {
       names.inputs.push_back(input.name());
-  for (const auto &output : proto.graph().output())
+      names.inputTypes.push_back(elementType(input));
+    }
+  for (const auto &output : proto.graph().output()) {
     names.outputs.push_back(output.name());
+    names.outputTypes.push_back(elementType(output));
+  }
+  for (const auto &node : proto.graph().node())
+    for (const auto &attribute : node.attribute())
+      if (attribute.name() == "training_mode" && attribute.i() == 1)
+        names.trainingNode = node.op_type();
   return names;
 }

@@ -21,14 +21,17 @@ struct TestSet {
   std::vector<TestValue> inputs, outputs;
 };
 
-/// The test_data_set_* of a folder in the ONNX backend-test form (input_*.pb, output_*.pb), sorted. Throws Error for a folder or file that cannot be read.
-std::vector<TestSet> readTestSets(const std::string &folder);
-
-/// Names of the graph's inputs and outputs, in the order of the file; initializers are no inputs.
+/// The graph's inputs and outputs, in the order of the file; initializers are no inputs.
 struct GraphNames {
   std::vector<std::string> inputs, outputs;
+  std::vector<int> inputTypes, outputTypes; ///< onnx::TensorProto element types; 0 for what is no tensor
+  std::string trainingNode;                 ///< operator of a node in training mode; empty: none
 };
 GraphNames readGraphNames(const std::string &model);
+
+/// The test_data_set_* of a folder in the ONNX backend-test form (input_*.pb, output_*.pb), sorted. Throws Error for a folder or file that
+/// cannot be read.
+std::vector<TestSet> readTestSets(const std::string &folder, const GraphNames &graph);
 
 } // namespace mpc
 

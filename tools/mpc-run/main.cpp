@@ -116,7 +116,9 @@ std::string difference(const Array &got, const Array &want, const Options &optio
 
 void testFolder(const Options &options, const std::string &folder) {
   GraphNames names = readGraphNames(folder + "/model.onnx");
-  std::vector<TestSet> sets = readTestSets(folder);
+  if (!names.trainingNode.empty())
+    throw Unsupported("the " + names.trainingNode + " is in training mode, mpc-run runs inference");
+  std::vector<TestSet> sets = readTestSets(folder, names);
   std::unique_ptr<Inference> inference = compiled(options, folder + "/model.onnx");
   for (const TestSet &set : sets) {
     for (size_t i = 0; i < set.inputs.size() && i < names.inputs.size(); ++i) {

@@ -1,0 +1,214 @@
+"""Operators whose right behavior one step cannot show: determinism, masks, ties, odd names, a loss in the graph.
+
+    test_operators.py --build BUILD [--only REGEX] [-v]
+"""
+
+import os
+
+import numpy as np
+import onnx
+
+from support import (DATA, PLAIN, SGD, Trainer, exact_regex, initializers, main, model_of, node, require, require_close, require_refusal,
+                     require_same_bits, require_success)
+
+CASES = DATA / "cases"
+
+
+def test_reshape_allowzero_of_an_empty_tensor(bench):
+    """B11: with allowzero, [0,3] → [3,0] is an empty tensor and no error. A training program needs samples; mpc-run has no such need."""
+    done = bench.run_mpc(CASES / "B11/allowzero.onnx", "--loss=none", "--precision=fp32", "--emit=core")
+    require(done.code == 0, f"exit {done.code}: {done.err[-300:]}")
+    require("tensor<3x0xf32>" in done.out, f"no empty tensor: {done.out[-400:]}")
+
+
+def test_max_pool_ties_go_to_the_first(bench):
+    """B16: in a window of equal values, the first in row-major order gets the gradient, in every precision."""
+    case, gradients = CASES / "B16/ties", {}
+    for precision in ("fp32", "bf16", "fp16", "fp64"):
+        trainer = bench.compile(case / "model.onnx", "--loss=mse", "--batch=1", f"--precision={precision}", "--train=^theta$")
+        gradients[precision] = trainer.grad({"x": case / "x_x.npy"}, case / "t.npy")["theta"]
+        require_close(gradients[precision], np.load(case / "grad_theta.npy"), 1e-3, precision)
+
+
+def test_scatter_add_is_deterministic(bench):
+    """B19: an embedding's gradient with 1476 equal indices has the same bits each time and for any number of threads."""
+    case = CASES / "B19"
+    trainer = bench.compile(case / "model.onnx", *SGD, "--batch=2", "--precision=fp32", "--train=^W$")
+    runs = [trainer.grad({"idx": case / "x_idx.npy"}, case / "t.npy", "--threads", threads) for threads in (1, 2, 2, 3)]
+    for other in runs[1:]:
+        require_same_bits(other, runs[0], "gradients")
+
+
+def test_loss_in_the_graph(bench):
+    """B23: SoftmaxCrossEntropyLoss with class weights and ignored labels, as the model's own loss."""
+    case = CASES / "B23"
+    trainer = bench.compile(case / "loss_in_graph.onnx", "--loss=output", "--optimizer=sgd", "--precision=fp32", "--batch=4", "--train=^W$")
+    got = trainer.grad({"x": case / "x_x.npy", "labels": case / "labels_ignore.npy"}, None)
+    require_close(got["loss"], 1.9759455930734375, 1e-6, "loss")
+    require_close(got["W"], np.load(case / "grad_W_ignore.npy"), 1e-5, "gradient")
+
+
+def test_loss_in_the_graph_with_all_ignored(bench):
+    """B23: the mean over no label would be 0/0; it counts as 0 here, with zero gradients: the weights stay as they are."""
+    case = CASES / "B23"
+    trainer = bench.compile(case / "loss_in_graph.onnx", "--loss=output", "--optimizer=sgd", "--precision=fp32", "--batch=4", "--train=^W$")
+    data = f"npy:x={case / 'x_x.npy'},labels={case / 'labels_all_ignored.npy'}"
+    run = trainer.train(data, "--steps", 1, "--lr", 0.5, *PLAIN)
+    require(run.events()[0]["skipped"] or run.values("loss") == [0], f"{run.events()}")
+    require_same_bits({"W": run.weights()["W"]}, {"W": initializers(case / "loss_in_graph.onnx")["W"]}, "weights")
+
+
+def test_all_ignored_labels_train_nothing(bench):
+    """B23: with the attached loss, a batch whose labels are all ignored changes no weight and makes no NaN."""
+    case = CASES / "B23"
+    trainer = bench.compile(case / "model.onnx", "--loss=cross-entropy", "--optimizer=sgd", "--precision=fp32", "--batch=4", "--train=^W$",
+                            "--ignore-index=-1")
+    run = trainer.train(trainer.data({"x": case / "x_x.npy"}, np.full(4, -1)), "--steps", 2, "--lr", 0.5, *PLAIN)
+    require_same_bits({"W": run.weights()["W"]}, {"W": initializers(case / "model.onnx")["W"]}, "weights")
+
+
+def dropout_step(bench, trainer, seed, steps=1):
+    case = CASES / "B28"
+    inputs, labels = np.repeat(np.load(case / "x_x.npy"), steps, 0), np.repeat(np.load(case / "t.npy"), steps, 0)
+    return trainer.train(trainer.data({"x": inputs}, labels), "--steps", steps, "--lr", 1, "--seed", seed, *PLAIN)
+
+
+def test_dropout_masks(bench):
+    """B28: the kept elements of v = 1,0,1,0,… are doubled, so the loss is 1 whatever the mask; the gradient shows it:
+    even elements step by 0 or −1/128, odd ones by 0 or +1/128, and half of each kind is kept."""
+    trainer = bench.compile(CASES / "B28/model.onnx", *SGD, "--precision=fp32", "--batch=1", "--train=^theta$")
+    run = dropout_step(bench, trainer, 7)
+    require(run.values("loss") == [1.0], f"loss {run.values('loss')}")
+    step = run.weights()["theta"] - np.load(CASES / "B28/theta0.npy")
+    for what, part, size in (("even", step[0::2], -0.0078125), ("odd", step[1::2], 0.0078125)):
+        require(set(np.unique(part)) == {0.0, size} or set(np.unique(part)) == {-0.0, size}, f"{what} steps {np.unique(part)}")
+        kept = np.count_nonzero(part)
+        require(88 <= kept <= 168, f"{kept} of 256 {what} elements are kept")
+    again, other = dropout_step(bench, trainer, 7).weights(), dropout_step(bench, trainer, 8).weights()
+    require_same_bits(again, run.weights(), "same seed")
+    require(not np.array_equal(other["theta"], run.weights()["theta"]), "another seed, but the same mask")
+    # With the same mask in both steps, elements that were dropped would be dropped again: about a quarter moves in
+    # exactly one of the steps if the masks are independent, none if they are the same.
+    two = dropout_step(bench, trainer, 7, steps=2).weights()["theta"] - np.load(CASES / "B28/theta0.npy")
+    moved_later = np.count_nonzero((two != 0) & (step == 0))
+    require(80 <= moved_later <= 176, f"{moved_later} of 512 elements are kept only in the second step")
+
+
+def test_dropout_is_off_in_inference(bench):
+    trainer = bench.compile(CASES / "B28/model.onnx", *SGD, "--precision=fp32", "--batch=1", "--train=^theta$")
+    got = trainer.predict({"x": CASES / "B28/x_x.npy"})["y"]
+    want = np.load(CASES / "B28/x_x.npy") + np.load(CASES / "B28/theta0.npy")
+    require_close(got, want, 0, "output")
+
+
+def test_reflect_wider_than_the_tensor(bench):
+    """B57: ONNX leaves reflection by 2 on a width of 2 open: refused by name, or numpy's 1 1.2 1 1.2."""
+    done = bench.run_mpc(CASES / "B57/too_wide.onnx", "--loss=none", "--precision=fp32", "--batch=3", output=bench.path("trainer"))
+    if done.code:
+        require_refusal(done, ["Pad", "reflect"], "mpc")
+        return
+    x = np.array([[1, 1.2], [2, 2.5], [3, 3.5]], np.float32)
+    got = bench.compile(CASES / "B57/too_wide.onnx", "--loss=none", "--precision=fp32", "--batch=3").predict({"x": x})["y"]
+    require_close(got, np.pad(x, ((0, 0), (2, 0)), mode="reflect"), 0, "output")
+
+
+def odd_name_model(names):
+    """A linear layer per name, all with equal shapes and different values."""
+    random = np.random.default_rng(0)
+    weights, nodes, value = {}, [], "x"
+    for i, name in enumerate(names):
+        weights[name] = (random.standard_normal((3, 3)) / 2).astype(np.float32)
+        made = onnx.helper.make_node("MatMul", [value, name], [f"{name} out"], name=f"{name} node")
+        nodes.append(made)
+        value = f"{name} out"
+    nodes[-1].output[0] = "y"
+    return model_of(nodes, {"x": ["N", 3]}, {"y": ["N", 3]}, weights), weights
+
+
+def test_odd_names(bench):
+    """B63: names with spaces, quotes, shell and path syntax, newlines and non-ASCII letters compile, train, and come back in
+    gradients and export as they were; nothing runs and nothing is written elsewhere."""
+    names = ["with space", "it's", 'dou"ble', "$(touch escaped)", "`touch escaped`", "; touch escaped;", "../../escape", "/tmp/mpc-escape", "a:b", "a/b", "a_b",
+             "a.b", "line\nbreak", "tab\there", "back\\slash", "%s%n", "Ünï→", "main", "int", "0", "-o", "--help"]
+    model, weights = odd_name_model(names)
+    work = bench.path("deep/inside")
+    work.mkdir(parents=True)
+    (work / "model.onnx").write_bytes(model.SerializeToString())
+    # The odd model is compiled under an odd file name, in a folder of its own.
+    odd = work / "m $(touch escaped) '\" model"
+    done = bench.run_mpc("model.onnx", *SGD, "--precision=fp64", "--batch=2", f"--train={exact_regex(names)}", output=odd, cwd=work)
+    require_success(done, "mpc")
+    require(sorted(os.listdir(work)) == sorted(["model.onnx", odd.name]), f"files: {os.listdir(work)}")
+    trainer = Trainer(bench, odd)
+    x, t = np.array([[1, 2, 3], [-1, 0.5, 2]], np.float32), np.zeros((2, 3), np.float32)
+    gradients = trainer.grad({"x": x}, t)
+    require_close(gradients["with space"], numeric_gradient(weights, names, x, "with space"), 1e-6, "gradient")
+    run = trainer.train(trainer.data({"x": x}, t), "--steps", 1, "--lr", 0.01, *PLAIN)
+    after = run.weights()
+    require(set(after) == set(names), f"exported names: {sorted(set(after) ^ set(names))}")
+    for name in gradients.keys() - {"loss", "loss_scale"}:
+        require_close(after[name], weights[name] - 0.01 * gradients[name], 1e-6, repr(name))
+    for stray in ("escaped", "escape"):
+        for folder in (work, work.parent, bench.folder, bench.folder.parent):
+            require(not (folder / stray).exists(), f"{folder / stray} was written")
+    require(not os.path.exists("/tmp/mpc-escape"), "/tmp/mpc-escape was written")
+
+
+def numeric_gradient(weights, names, x, name):
+    """Of mean(y²) for y = x·W₁·W₂·…, by its formula."""
+    arrays = [weights[n].astype(np.float64) for n in names]
+    at = names.index(name)
+    before, after = x.astype(np.float64), np.eye(3)
+    for w in arrays[:at]:
+        before = before @ w
+    for w in arrays[at + 1:]:
+        after = after @ w
+    y = before @ arrays[at] @ after
+    return before.T @ (2 * y / y.size) @ after.T
+
+
+def test_odd_input_names_on_the_command_line(bench):
+    """A `\\` takes the next character literally, in --input and in DATASET: NAME may hold '=' and ',', FILE too."""
+    model = model_of([node("MatMul", "in W", "y")], {"in": ["N", 2]}, {"y": ["N", 1]}, {"W": np.ones((2, 1), np.float32)})
+    model.graph.node[0].input[0] = "a=b,c;d"
+    model.graph.input[0].name = "a=b,c;d"
+    trainer = bench.compile(model, *SGD, "--precision=fp32", "--batch=2")
+    file = bench.save("x,1;2=3.npy", np.array([[1, 2], [3, 4]], np.float32))
+    labels = bench.save("t.npy", np.zeros((2, 1), np.float32))
+    name, escaped = "a\\=b\\,c\\;d", str(file).replace(",", "\\,").replace(";", "\\;")
+    out = bench.path("out.npy")
+    trainer.must("predict", "--input", f"{name}={escaped}", "-o", out)
+    require_close(np.load(out), [[3], [7]], 0, "output")
+    run = trainer.train(f"npy:{name}={escaped},labels={labels}", "--steps", 1, "--lr", 0.1, *PLAIN)
+    require_close(run.values("loss"), [29], 1e-6, "loss")
+
+
+def test_batch_norm_running_statistics_in_the_export(bench):
+    """B25: running statistics are updated by ONNX's rule and exported in inference form, with one output per node."""
+    case = CASES / "B25"
+    trainer = bench.compile(case / "model.onnx", *SGD, "--precision=fp32", "--batch=4", "--train=^(theta|scale|bias)$")
+    run = trainer.train(trainer.data({"x": case / "x_x.npy"}, case / "t.npy"), "--steps", 1, "--lr", 0.1, *PLAIN)
+    out = bench.path("trained.onnx")
+    trainer.must("export", "--checkpoint", run.out, "-o", out)
+    onnx.checker.check_model(onnx.load(out), full_check=True)
+    norm = next(n for n in onnx.load(out).graph.node if n.op_type == "BatchNormalization")
+    require([o for o in norm.output if o] == [norm.output[0]], f"outputs {list(norm.output)}")
+    require(not any(a.name == "training_mode" and a.i for a in norm.attribute), "training_mode is still set")
+    require_close(initializers(out)["rv"], np.load(case / "after_rv.npy"), 1e-5, "rv")
+
+
+def test_integer_initializers_and_unused_ones_stay(bench):
+    """B14, B53: what is no parameter is exported as it came, bit for bit."""
+    weights = {"W": np.ones((2, 2), np.float32), "shape": np.array([-1, 2], np.int64), "unused": np.arange(3, dtype=np.float32)}
+    model = model_of([node("MatMul", "x W", "z"), node("Reshape", "z shape", "y")], {"x": ["N", 2]}, {"y": ["N", 2]}, weights)
+    trainer = bench.compile(model, *SGD, "--precision=fp32", "--batch=2")
+    run = trainer.train(trainer.data({"x": np.ones((2, 2), np.float32)}, np.zeros((2, 2), np.float32)), "--steps", 1, "--lr", 0.1, "--weight-decay", 0.5,
+                        "--no-shuffle")
+    after = run.weights()
+    require(set(after) == set(weights), f"names {sorted(after)}")
+    require_same_bits({k: after[k] for k in ("shape", "unused")}, {k: weights[k] for k in ("shape", "unused")}, "initializers")
+    require(not np.array_equal(after["W"], weights["W"]), "W was not trained")
+
+
+if __name__ == "__main__":
+    main(__doc__)
