@@ -3,7 +3,9 @@
 // Prints a table row per command and way: GFLOP/s (a multiplication and an addition each),
 // microseconds, and the implementation. docs/cpu-library.md keeps the results.
 //
-//   library_bench [matmul|batched|small|conv|channels|all] [f64|f32|bf16|f16|all] [threads] [filter]
+//   library-bench [matmul|batched|small|conv|channels|all] [f64|f32|bf16|f16|all] [threads]
+//   [filter] library-bench --rates       one JSON line: FLOP/s of a 2048³ product by precision,
+//   bytes/s of memory
 //
 //===----------------------------------------------------------------------------===//
 
@@ -69,18 +71,20 @@ void row(Command c, const std::string &name, bool refresh = false) {
   {
     Library library(gThreads, regions);
     auto chosen = makeLibraryCommand(library, c);
-    std::printf("%-34s %-5s chosen: %s\n", name.c_str(), elementTypeName(c.lhs.type), chosen->describe().c_str());
+    std::printf("%-34s %-5s chosen: %s\n", name.c_str(), elementTypeName(c.lhs.type),
+                chosen->describe().c_str());
   }
-  const std::pair<Path, const char *> paths[] = {{Path::native, "native"},
-                                                 {Path::widened, "widened"},
-                                                 {Path::plain, "plain"}};
+  const std::pair<Path, const char *> paths[] = {
+      {Path::native, "native"}, {Path::widened, "widened"}, {Path::plain, "plain"}};
   for (auto [path, label] : paths) {
     Library library(gThreads, regions);
     library.path = path;
     auto command = makeLibraryCommand(library, c);
     std::string how = command->describe();
-    bool is_plain = how.find("plain") == 0, is_wide = how.find("widened to f32") != std::string::npos;
-    if ((path == Path::native && (is_plain || is_wide)) || (path == Path::widened && (is_plain || !is_wide)))
+    bool is_plain = how.find("plain") == 0,
+         is_wide = how.find("widened to f32") != std::string::npos;
+    if ((path == Path::native && (is_plain || is_wide)) ||
+        (path == Path::widened && (is_plain || !is_wide)))
       continue; // there is no such way
     Memory scratch(command->scratchBytes(), "a measurement");
     command->bind(scratch.data());
@@ -112,8 +116,8 @@ void matmul(ElementType type, int64_t m, int64_t n, int64_t k, bool tl, bool tr,
   if (batch)
     std::snprintf(name, sizeof name, "%ld of ", batch);
   size_t at = batch ? std::strlen(name) : 0;
-  std::snprintf(name + at, sizeof name - at, "%ldx%ldx%ld %s%s%s%s", m, n, k, tl ? "T" : "N", tr ? "T" : "N",
-                weight ? " weight" : "", refresh ? " new" : "");
+  std::snprintf(name + at, sizeof name - at, "%ldx%ldx%ld %s%s%s%s", m, n, k, tl ? "T" : "N",
+                tr ? "T" : "N", weight ? " weight" : "", refresh ? " new" : "");
   row(c, name, refresh);
 }
 
@@ -129,14 +133,18 @@ void conv(ElementType type, CommandKind kind, const char *label, int64_t n, int6
   c.groups = groups;
   c.channels_last = channels_last;
   Operand input, filter, output;
-  input.shape = channels_last ? std::vector{n, extent, extent, channels} : std::vector{n, channels, extent, extent};
-  output.shape = channels_last ? std::vector{n, out, out, features} : std::vector{n, features, out, out};
+  input.shape = channels_last ? std::vector{n, extent, extent, channels}
+                              : std::vector{n, channels, extent, extent};
+  output.shape =
+      channels_last ? std::vector{n, out, out, features} : std::vector{n, features, out, out};
   filter.shape = {features, channels / groups, kernel, kernel};
   input.type = output.type = filter.type = type;
   c.lhs = kind == CommandKind::conv_backward_data ? output : input;
   c.rhs = kind == CommandKind::conv_backward_weights ? output : filter;
   c.rhs.is_weight = kind != CommandKind::conv_backward_weights;
-  c.result = kind == CommandKind::conv ? output : kind == CommandKind::conv_backward_data ? input : filter;
+  c.result = kind == CommandKind::conv                 ? output
+             : kind == CommandKind::conv_backward_data ? input
+                                                       : filter;
   if (kind == CommandKind::conv_backward_weights && isHalf(type))
     c.result.type = ElementType::f32;
   const char *kinds[] = {"", "", "forward", "data", "weights"};
@@ -149,16 +157,19 @@ void convolutions(ElementType type, bool channels_last) {
     int64_t channels, features, extent, kernel, stride, groups;
   };
   // ResNet-18 and -50, MobileNet-V2, a small CNN; batch 16.
-  const Layer layers[] = {{"7x7 3-64 224/2", 3, 64, 224, 7, 2, 1},   {"3x3 64-64 56", 64, 64, 56, 3, 1, 1},
-                          {"3x3 64-128 56/2", 64, 128, 56, 3, 2, 1}, {"3x3 128-128 28", 128, 128, 28, 3, 1, 1},
-                          {"1x1 64-128 56/2", 64, 128, 56, 1, 2, 1}, {"3x3 256-256 14", 256, 256, 14, 3, 1, 1},
-                          {"3x3 512-512 7", 512, 512, 7, 3, 1, 1},   {"1x1 64-256 56", 64, 256, 56, 1, 1, 1},
-                          {"1x1 256-64 56", 256, 64, 56, 1, 1, 1},   {"1x1 1024-256 14", 1024, 256, 14, 1, 1, 1},
-                          {"dw3x3 96 56", 96, 96, 56, 3, 1, 96},     {"dw3x3 144 56/2", 144, 144, 56, 3, 2, 144},
-                          {"3x3 1-32 28", 1, 32, 28, 3, 1, 1},       {"3x3 32-64 14", 32, 64, 14, 3, 1, 1}};
+  const Layer layers[] = {
+      {"7x7 3-64 224/2", 3, 64, 224, 7, 2, 1},   {"3x3 64-64 56", 64, 64, 56, 3, 1, 1},
+      {"3x3 64-128 56/2", 64, 128, 56, 3, 2, 1}, {"3x3 128-128 28", 128, 128, 28, 3, 1, 1},
+      {"1x1 64-128 56/2", 64, 128, 56, 1, 2, 1}, {"3x3 256-256 14", 256, 256, 14, 3, 1, 1},
+      {"3x3 512-512 7", 512, 512, 7, 3, 1, 1},   {"1x1 64-256 56", 64, 256, 56, 1, 1, 1},
+      {"1x1 256-64 56", 256, 64, 56, 1, 1, 1},   {"1x1 1024-256 14", 1024, 256, 14, 1, 1, 1},
+      {"dw3x3 96 56", 96, 96, 56, 3, 1, 96},     {"dw3x3 144 56/2", 144, 144, 56, 3, 2, 144},
+      {"3x3 1-32 28", 1, 32, 28, 3, 1, 1},       {"3x3 32-64 14", 32, 64, 14, 3, 1, 1}};
   for (const Layer &l : layers)
-    for (CommandKind kind : {CommandKind::conv, CommandKind::conv_backward_data, CommandKind::conv_backward_weights})
-      conv(type, kind, l.name, 16, l.channels, l.features, l.extent, l.kernel, l.stride, l.groups, channels_last);
+    for (CommandKind kind :
+         {CommandKind::conv, CommandKind::conv_backward_data, CommandKind::conv_backward_weights})
+      conv(type, kind, l.name, 16, l.channels, l.features, l.extent, l.kernel, l.stride, l.groups,
+           channels_last);
 }
 
 void run(const std::string &what, ElementType type) {
@@ -167,8 +178,8 @@ void run(const std::string &what, ElementType type) {
     for (int64_t size : {512, 1024, 2048, 4096})
       if (size < 4096 || type != ElementType::f64)
         matmul(type, size, size, size, false, false, false, false);
-    matmul(type, 2048, 2048, 2048, false, true, true, false);  // forward
-    matmul(type, 2048, 2048, 2048, true, false, false, true);  // weight gradient
+    matmul(type, 2048, 2048, 2048, false, true, true, false); // forward
+    matmul(type, 2048, 2048, 2048, true, false, false, true); // weight gradient
     matmul(type, 64, 128, 3136, false, true, true, false, true);
     matmul(type, 64, 3136, 128, false, false, true, false, true);
     matmul(type, 128, 3136, 64, true, false, false, true);
@@ -176,19 +187,78 @@ void run(const std::string &what, ElementType type) {
     matmul(type, 512, 1536, 384, false, true, true, false);
   }
   if (all || what == "batched")
-    for (auto [t, h] : {std::array<int64_t, 2>{64, 32}, {128, 64}, {197, 64}, {512, 64}}) { // attention: tokens, head size
+    for (auto [t, h] : {std::array<int64_t, 2>{64, 32},
+                        {128, 64},
+                        {197, 64},
+                        {512, 64}}) { // attention: tokens, head size
       matmul(type, t, t, h, false, true, false, false, false, 48);
       matmul(type, t, h, t, false, false, false, false, false, 48);
       matmul(type, t, h, t, true, false, false, false, false, 48);
     }
   if (all || what == "small")
-    for (auto [m, n, k] : {std::array<int64_t, 3>{32, 1, 10}, {32, 10, 1}, {64, 10, 128}, {64, 32, 64}, {64, 64, 64},
-                           {128, 64, 64}, {128, 128, 64}, {128, 128, 128}, {256, 128, 128}, {256, 256, 128}})
+    for (auto [m, n, k] : {std::array<int64_t, 3>{32, 1, 10},
+                           {32, 10, 1},
+                           {64, 10, 128},
+                           {64, 32, 64},
+                           {64, 64, 64},
+                           {128, 64, 64},
+                           {128, 128, 64},
+                           {128, 128, 128},
+                           {256, 128, 128},
+                           {256, 256, 128}})
       matmul(type, m, n, k, false, true, true, false);
   if (all || what == "conv")
     convolutions(type, true);
   if (all || what == "channels")
     convolutions(type, false);
+}
+
+/// FLOP/s of the way that a program would take for a square product.
+double productRate(ElementType type, int64_t size) {
+  Command c;
+  c.kind = CommandKind::matmul;
+  size_t bytes = alignedBytes(size_t(size) * size * elementSize(type)), offset = 0;
+  for (Operand *o : {&c.lhs, &c.rhs, &c.result}) {
+    *o = {{Region::arena, offset}, type, {size, size}, true, false};
+    offset += bytes;
+  }
+  Memory memory(offset + 64, "a measurement");
+  std::memset(memory.data(), 0x3a, offset);
+  std::array<std::byte *, kRegionCount> regions;
+  regions.fill(memory.data());
+  Library library(gThreads, regions);
+  auto command = makeLibraryCommand(library, c);
+  Memory scratch(command->scratchBytes(), "a measurement");
+  command->bind(scratch.data());
+  return 2.0 * double(size) * double(size) * double(size) / measure(library, *command, false);
+}
+
+/// Bytes per second of y += x over arrays far larger than the caches: two are read, one is written.
+double memoryRate() {
+  const int64_t count = int64_t(1) << 25;
+  Memory x(count * sizeof(float), "a measurement"), y(count * sizeof(float), "a measurement");
+  std::memset(x.data(), 0, count * sizeof(float));
+  std::memset(y.data(), 0, count * sizeof(float));
+  auto *from = reinterpret_cast<const float *>(x.data());
+  auto *to = reinterpret_cast<float *>(y.data());
+  double best = 1e30;
+  for (int i = 0; i < 10; ++i) {
+    double begin = seconds();
+    parallelRanges(count, 1, gThreads, [&](int64_t first, int64_t last) {
+      for (int64_t k = first; k < last; ++k)
+        to[k] += from[k];
+    });
+    best = std::min(best, seconds() - begin);
+  }
+  return 3.0 * double(count) * sizeof(float) / best;
+}
+
+void printRates() {
+  omp_set_num_threads(gThreads);
+  std::printf("{\"flops\": {\"fp32\": %.6g, \"bf16\": %.6g, \"fp16\": %.6g}, \"bytes_per_s\": "
+              "%.6g, \"threads\": %d}\n",
+              productRate(ElementType::f32, 2048), productRate(ElementType::bf16, 2048),
+              productRate(ElementType::f16, 2048), memoryRate(), gThreads);
 }
 
 } // namespace
@@ -197,6 +267,10 @@ int main(int argc, char **argv) {
   std::string what = argc > 1 ? argv[1] : "all", type = argc > 2 ? argv[2] : "all";
   gThreads = argc > 3 && std::atoi(argv[3]) > 0 ? std::atoi(argv[3]) : usableCpus();
   gFilter = argc > 4 ? argv[4] : "";
+  if (what == "--rates") {
+    printRates();
+    return 0;
+  }
   for (ElementType t : {ElementType::f32, ElementType::bf16, ElementType::f16, ElementType::f64})
     if (type == "all" || type == elementTypeName(t))
       run(what, t);

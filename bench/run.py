@@ -158,7 +158,7 @@ def main():
     args = parser.parse_args()
     args.machine = machine()
     print(f"# {args.machine['cpu']}, {args.machine['cores']} cores, {' '.join(args.machine['flags'])}")
-    rate = rates(args.mpc.parent / "library_bench")
+    rate = rates(args.mpc.parent / "library-bench")
     if rate:
         print("# measured: " + ", ".join(f"{p} {f / 1e9:.0f} GFLOP/s" for p, f in rate["flops"].items()) + f", {rate['bytes_per_s'] / 1e9:.1f} GB/s")
     print(f"# {'model':13} {'':5} {'batch':>5} {'ms/step':>10} {'samples/s':>12} {'MiB':>8} {'best peer':>10} {'MiB':>8} {'ratio':>6}")

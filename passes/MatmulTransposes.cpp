@@ -166,6 +166,29 @@ static void hoistIntoProduct(TransposeOp transpose) {
   matmul.erase();
 }
 
+/// Matrices are turned alike however the dimensions in front of them are grouped:
+/// reshape(transpose(reshape(x))) with the last two dimensions whole → transpose(x), or of one reshape.
+static void turnBehind(ReshapeOp reshape) {
+  auto transpose = reshape.getInput().getDefiningOp<TransposeOp>();
+  if (!transpose)
+    return;
+  RankedTensorType result = typeOf(reshape.getResult()), turned = typeOf(transpose.getResult());
+  if (turned.getRank() < 2)
+    return;
+  SmallVector<int64_t> order = withSwap(llvm::to_vector(llvm::seq<int64_t>(0, turned.getRank())));
+  if (transpose.getPermutation() != ArrayRef<int64_t>(order) || result.getRank() < 2 ||
+      result.getShape().take_back(2) != turned.getShape().take_back(2))
+    return;
+  OpBuilder b(reshape);
+  Value input = stripReshapes(transpose.getInput());
+  if (input.getType() != swapped(result))
+    input = ReshapeOp::create(b, reshape.getLoc(), swapped(result), transpose.getInput());
+  order = withSwap(llvm::to_vector(llvm::seq<int64_t>(0, result.getRank())));
+  Value now = TransposeOp::create(b, reshape.getLoc(), result, input, order);
+  reshape.getResult().replaceAllUsesWith(now);
+  reshape.erase();
+}
+
 /// Two transposes in a row are one.
 static void compose(TransposeOp transpose) {
   auto inner = transpose.getInput().getDefiningOp<TransposeOp>();
@@ -178,11 +201,22 @@ static void compose(TransposeOp transpose) {
   transpose.setPermutation(order);
 }
 
+/// What has lost its readers still counts as one.
+static void eraseDead(func::FuncOp function) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(function.getBody().front())))
+    if (isIndexMap(&op) && op.use_empty())
+      op.erase();
+}
+
 void mpc::moveTransposesIntoMatmuls(func::FuncOp function) {
   auto forEachTranspose = [&](void (*rewrite)(TransposeOp)) {
     for (auto transpose : llvm::make_early_inc_range(function.getOps<TransposeOp>()))
       rewrite(transpose);
+    eraseDead(function);
   };
+  for (auto reshape : llvm::make_early_inc_range(function.getOps<ReshapeOp>()))
+    turnBehind(reshape);
+  eraseDead(function);
   forEachTranspose(compose);
   forEachTranspose(sinkIntoFactors);
   forEachTranspose(hoistIntoProduct);

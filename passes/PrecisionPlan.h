@@ -1,6 +1,6 @@
 //===- PrecisionPlan.h - which values of a function are stored in half ----------===//
 //
-// Decides, by the rules of docs/precision.md, without changing anything; assign-precision
+// Decides, by the rules of docs/precision-and-loss-scaling.md, without changing anything; assign-precision
 // carries the plan out.
 //
 //===----------------------------------------------------------------------------===//

@@ -3,7 +3,7 @@
 // One table for every target. The source says who puts the operator, or the nearest one
 // of its own, into that class: PT PyTorch's autocast, TF grappler's auto_mixed_precision,
 // AX Apex, ORT ONNX Runtime training, OCC onnxconverter-common, MO NVIDIA Model-Optimizer's
-// AutoCast, PD Paddle's static AMP; "own" was chosen here. docs/precision.md has the rules.
+// AutoCast, PD Paddle's static AMP; "own" was chosen here. docs/precision-and-loss-scaling.md has the rules.
 //
 //===----------------------------------------------------------------------------===//
 

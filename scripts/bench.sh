@@ -3,7 +3,7 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 set_up
-build mpc mpc_runtime library_bench
+build mpc mpc_runtime library-bench
 if [ ! -e "$DEPS/bench-python/.done" ]; then
   say "installing the peers: $PYTHON_BENCH_PACKAGES"
   quietly "$BUILD/log/bench-venv.log" "python3 -m venv failed" python3 -m venv --clear "$DEPS/bench-python"

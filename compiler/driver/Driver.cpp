@@ -20,6 +20,7 @@
 #include "mlir/IR/MLIRContext.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Signals.h"
 #include "llvm/Support/TargetSelect.h"
@@ -41,7 +42,8 @@ int fail(llvm::Error error) { return fail(llvm::toString(std::move(error))); }
 /// Prints diagnostics as "MODEL: error: MESSAGE", with the node where a pass gave only a location.
 class DiagnosticPrinter : public ScopedDiagnosticHandler {
 public:
-  DiagnosticPrinter(MLIRContext *context, StringRef model) : ScopedDiagnosticHandler(context), model(model) {
+  DiagnosticPrinter(MLIRContext *context, StringRef model)
+      : ScopedDiagnosticHandler(context), model(model) {
     setHandler([this](Diagnostic &diagnostic) { return print(diagnostic); });
   }
 
@@ -115,7 +117,8 @@ struct TemporaryFolder {
   }
 };
 
-int writeText(const CompileOptions &options, llvm::function_ref<llvm::Error(llvm::raw_ostream &)> write) {
+int writeText(const CompileOptions &options,
+              llvm::function_ref<llvm::Error(llvm::raw_ostream &)> write) {
   if (options.output.empty() || options.output == "-") {
     llvm::Error error = write(llvm::outs());
     llvm::outs().flush();
@@ -137,7 +140,8 @@ llvm::StringMap<Type> trainedTensors(ModuleOp module) {
     for (unsigned i = 0; i < function.getNumArguments(); ++i) {
       auto role = function.getArgAttrOfType<StringAttr>(i, MpcDialect::kRoleAttr);
       if (role && (role.getValue() == "parameter" || role.getValue() == "statistic"))
-        names[function.getArgAttrOfType<StringAttr>(i, MpcDialect::kNameAttr).getValue()] = function.getArgument(i).getType();
+        names[function.getArgAttrOfType<StringAttr>(i, MpcDialect::kNameAttr).getValue()] =
+            function.getArgument(i).getType();
     }
   return names;
 }
@@ -218,7 +222,8 @@ private:
   int writeData(ProgramData &data) {
     StringRef file = data.dataPath;
     llvm::StringMap<Type> trained = trainedTensors(*module);
-    llvm::Expected<ExportTemplate> exported = buildExportTemplate(options.model, trained, weights, *module);
+    llvm::Expected<ExportTemplate> exported =
+        buildExportTemplate(options.model, trained, weights, *module);
     if (!exported)
       return fail(exported.takeError());
     std::error_code code;
@@ -239,7 +244,8 @@ private:
     return 0;
   }
 
-  int link(TemporaryFolder &temporary, const CpuTargetOptions &target, const ProgramData &data, StringRef output) {
+  int link(TemporaryFolder &temporary, const CpuTargetOptions &target, const ProgramData &data,
+           StringRef output) {
     std::string object = (temporary.name + "/program.o").str();
     if (llvm::Error error = emitProgramObject(*module, data, target, object))
       return fail(std::move(error));
@@ -249,9 +255,16 @@ private:
       OutputFile file(output);
       if (!file.error.empty())
         return fail(file.error);
-      file.stream.reset(); // the linker writes it
-      if (llvm::Error error = linkTrainer(object, file.name, temporary.name))
+      // Linked elsewhere and copied: the linker maps its output, which crashes it where the disk is
+      // full.
+      if (llvm::Error error = linkTrainer(object, linked, temporary.name))
         return fail(std::move(error));
+      auto program =
+          llvm::MemoryBuffer::getFile(linked, /*IsText=*/false, /*RequiresNullTerminator=*/false);
+      if (!program)
+        return fail("cannot read the temporary file " + linked + ": " +
+                    program.getError().message());
+      *file.stream << (*program)->getBuffer();
       std::string problem = file.keep(0755);
       return problem.empty() ? 0 : fail(problem);
     }

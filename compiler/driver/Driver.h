@@ -4,7 +4,8 @@
 #define MPC_DRIVER_DRIVER_H
 
 namespace mpc {
-/// The program `mpc`: exit code 0 done, 1 the input cannot be compiled (message on stderr), 2 wrong usage.
+/// The program `mpc`: exit code 0 done, 1 the input cannot be compiled (message on stderr), 2 wrong
+/// usage.
 int driverMain(int argc, char **argv);
 } // namespace mpc
 

@@ -24,7 +24,8 @@ Expected<std::string> compilerDriver() {
   for (const char *name : {"c++", "g++", "clang++"})
     if (ErrorOr<std::string> found = sys::findProgramByName(name))
       return *found;
-  return problem("linking needs a C++ compiler driver: install g++ (looked for " MPC_CXX_COMPILER ", c++, g++ and clang++)");
+  return problem("linking needs a C++ compiler driver: install g++ (looked for " MPC_CXX_COMPILER
+                 ", c++, g++ and clang++)");
 }
 
 /// Runs a program, its messages into a file; an error carries their first lines.
@@ -34,9 +35,15 @@ Error run(StringRef program, ArrayRef<StringRef> arguments, StringRef messages) 
   int code = sys::ExecuteAndWait(program, arguments, std::nullopt, redirects, 0, 0, &failure);
   if (code == 0)
     return Error::success();
-  if (ErrorOr<std::unique_ptr<MemoryBuffer>> text = MemoryBuffer::getFile(messages))
-    failure += (*text)->getBuffer().substr(0, 600);
-  return problem("linking the trainer failed (" + path::filename(program) + ", exit code " + Twine(code) + "): " + failure);
+  if (ErrorOr<std::unique_ptr<MemoryBuffer>> text = MemoryBuffer::getFile(messages)) {
+    StringRef said = (*text)->getBuffer();
+    // The linker maps its output: a disk that is full ends it with a bus error and a stack dump.
+    failure += said.contains("signal 7") || said.contains("Stack dump")
+                   ? "the linker crashed; is the disk of the temporary folder full?"
+                   : said.substr(0, 600);
+  }
+  return problem("linking the trainer failed (" + path::filename(program) + ", exit code " +
+                 Twine(code) + "): " + failure);
 }
 
 } // namespace
@@ -47,7 +54,8 @@ Expected<std::string> mpc::runtimeFolder() {
   SmallString<256> folder(path::parent_path(path::parent_path(self)));
   path::append(folder, "lib");
   if (!fs::exists(folder + "/libmpc_runtime.a"))
-    return problem("the runtime library is missing: " + folder + "/libmpc_runtime.a (build the target mpc_runtime)");
+    return problem("the runtime library is missing: " + folder +
+                   "/libmpc_runtime.a (build the target mpc_runtime)");
   return std::string(folder);
 }
 
@@ -58,19 +66,30 @@ Error mpc::linkTrainer(StringRef object, StringRef output, StringRef temporaryFo
   Expected<std::string> driver = compilerDriver();
   if (!driver)
     return driver.takeError();
-  std::string runtime = *folder + "/libmpc_runtime.a", onednn = *folder + "/libdnnl.so.3", rpath = "-Wl,-rpath," + *folder;
+  std::string runtime = *folder + "/libmpc_runtime.a", onednn = *folder + "/libdnnl.so.3",
+              rpath = "-Wl,-rpath," + *folder;
   std::string messages = (temporaryFolder + "/link.txt").str();
-  SmallVector<StringRef> arguments = {*driver, "-o", output, object, runtime, onednn, "-l:libz.a", "-fopenmp", "-Wl,-rpath,$ORIGIN/lib", rpath,
-                                      "-Wl,--gc-sections", "-Wl,--as-needed"};
+  SmallVector<StringRef> arguments = {*driver,
+                                      "-o",
+                                      output,
+                                      object,
+                                      runtime,
+                                      onednn,
+                                      "-l:libz.a",
+                                      "-fopenmp",
+                                      "-Wl,-rpath,$ORIGIN/lib",
+                                      rpath,
+                                      "-Wl,--gc-sections",
+                                      "-Wl,--as-needed"};
   if (fs::exists(MPC_LLD_FOLDER "/ld.lld"))
-    // Not mapped: on a full disk a mapped output file ends in SIGBUS instead of a message.
-    arguments.append({"-B" MPC_LLD_FOLDER, "-fuse-ld=lld", "-Wl,--no-mmap-output-file"});
+    arguments.append({"-B" MPC_LLD_FOLDER, "-fuse-ld=lld"});
   return run(*driver, arguments, messages);
 }
 
 namespace {
 
-/// Copies through a new file that is renamed, so that a half-written library never has the final name.
+/// Copies through a new file that is renamed, so that a half-written library never has the final
+/// name.
 Error copyFile(const Twine &from, const Twine &to) {
   std::string part = (to + ".part").str();
   std::error_code code = fs::copy_file(from, part);

@@ -11,9 +11,11 @@ namespace mpc {
 /// Where the runtime library and oneDNN lie: beside the compiler's own executable (../lib).
 llvm::Expected<std::string> runtimeFolder();
 
-/// Links `object` with the runtime into the executable `output`. Runs the C++ compiler driver mpc was built with, or the one on PATH; nothing goes
-/// through a shell. An error tells the linker's first message.
-llvm::Error linkTrainer(llvm::StringRef object, llvm::StringRef output, llvm::StringRef temporaryFolder);
+/// Links `object` with the runtime into the executable `output`. Runs the C++ compiler driver mpc
+/// was built with, or the one on PATH; nothing goes through a shell. An error tells the linker's
+/// first message.
+llvm::Error linkTrainer(llvm::StringRef object, llvm::StringRef output,
+                        llvm::StringRef temporaryFolder);
 
 /// Copies the trainer and every shared library it needs but glibc's into `folder`.
 llvm::Error bundleTrainer(llvm::StringRef trainer, llvm::StringRef folder);

@@ -12,7 +12,20 @@
 namespace mpc {
 
 /// Where compilation stops, in pipeline order.
-enum class Stage { onnx, core, loss, precision, grad, train, plan, llvm, assembly, ptx, object, executable };
+enum class Stage {
+  onnx,
+  core,
+  loss,
+  precision,
+  grad,
+  train,
+  plan,
+  llvm,
+  assembly,
+  ptx,
+  object,
+  executable
+};
 
 struct CompileOptions {
   std::string model;  ///< path of the .onnx file
@@ -37,7 +50,8 @@ struct CompileOptions {
   }
 };
 
-/// Parses argv. Returns the exit code where the program is to end now (help, version, wrong usage: 2), else nullopt.
+/// Parses argv. Returns the exit code where the program is to end now (help, version, wrong usage:
+/// 2), else nullopt.
 std::optional<int> parseOptions(int argc, char **argv, CompileOptions &options);
 
 } // namespace mpc

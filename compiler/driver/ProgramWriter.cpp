@@ -37,15 +37,18 @@ json::Array bufferArray(BufferAttr buffer) {
 
 class ProgramWriter {
 public:
-  ProgramWriter(ModuleOp module, const CompileOptions &options, WeightStore &weights, llvm::raw_ostream &data)
-      : module(module), options(options), weights(weights), data(data), kernels(kernelIndex(module).index) {}
+  ProgramWriter(ModuleOp module, const CompileOptions &options, WeightStore &weights,
+                llvm::raw_ostream &data)
+      : module(module), options(options), weights(weights), data(data),
+        kernels(kernelIndex(module).index) {}
 
   llvm::Expected<std::string> write(const ExportTemplate *exported);
 
 private:
   /// Appends to the block, 64-byte aligned; returns [offset, bytes].
   json::Array append(ArrayRef<char> bytes);
-  llvm::Expected<int64_t> tensor(StringRef name, StringRef role, Type type, BufferAttr buffer, WeightsAttr initial);
+  llvm::Expected<int64_t> tensor(StringRef name, StringRef role, Type type, BufferAttr buffer,
+                                 WeightsAttr initial);
   llvm::Error functionTensors(func::FuncOp function, json::Array &arguments, json::Array &results);
   void constant(arith::ConstantOp op);
   llvm::Error commands(func::FuncOp function, json::Array &out);
@@ -73,8 +76,8 @@ json::Array ProgramWriter::append(ArrayRef<char> bytes) {
   return json::Array({offset, bytes.size()});
 }
 
-llvm::Expected<int64_t> ProgramWriter::tensor(StringRef name, StringRef role, Type type, BufferAttr buffer,
-                                              WeightsAttr initial) {
+llvm::Expected<int64_t> ProgramWriter::tensor(StringRef name, StringRef role, Type type,
+                                              BufferAttr buffer, WeightsAttr initial) {
   auto key = std::make_pair(role.str(), name.str());
   if (auto it = tensorIds.find(key); it != tensorIds.end())
     return it->second;
@@ -104,13 +107,16 @@ BufferAttr ProgramWriter::bufferOf(Value value) {
   if (auto view = value.getDefiningOp<ReshapeOp>())
     return bufferOf(view.getInput());
   auto buffers = value.getDefiningOp()->getAttrOfType<ArrayAttr>(MpcDialect::kBuffersAttr);
-  return buffers ? cast<BufferAttr>(buffers[cast<OpResult>(value).getResultNumber()]) : BufferAttr();
+  return buffers ? cast<BufferAttr>(buffers[cast<OpResult>(value).getResultNumber()])
+                 : BufferAttr();
 }
 
-llvm::Error ProgramWriter::functionTensors(func::FuncOp function, json::Array &arguments, json::Array &results) {
+llvm::Error ProgramWriter::functionTensors(func::FuncOp function, json::Array &arguments,
+                                           json::Array &results) {
   auto text = [](Attribute attr) { return attr ? cast<StringAttr>(attr).getValue() : StringRef(); };
   for (unsigned i = 0, n = function.getNumArguments(); i < n; ++i) {
-    auto id = tensor(text(function.getArgAttr(i, MpcDialect::kNameAttr)), text(function.getArgAttr(i, MpcDialect::kRoleAttr)),
+    auto id = tensor(text(function.getArgAttr(i, MpcDialect::kNameAttr)),
+                     text(function.getArgAttr(i, MpcDialect::kRoleAttr)),
                      function.getArgument(i).getType(), bufferOf(function.getArgument(i)),
                      function.getArgAttrOfType<WeightsAttr>(i, MpcDialect::kWeightsAttr));
     if (!id)
@@ -119,7 +125,8 @@ llvm::Error ProgramWriter::functionTensors(func::FuncOp function, json::Array &a
   }
   Operation *terminator = function.getBody().front().getTerminator();
   for (unsigned i = 0, n = function.getNumResults(); i < n; ++i) {
-    auto id = tensor(text(function.getResultAttr(i, MpcDialect::kNameAttr)), text(function.getResultAttr(i, MpcDialect::kRoleAttr)),
+    auto id = tensor(text(function.getResultAttr(i, MpcDialect::kNameAttr)),
+                     text(function.getResultAttr(i, MpcDialect::kRoleAttr)),
                      function.getResultTypes()[i], bufferOf(terminator->getOperand(i)), {});
     if (!id)
       return id.takeError();
@@ -134,7 +141,8 @@ void ProgramWriter::constant(arith::ConstantOp op) {
   if (!buffer)
     return;
   std::string name = "constant@" + std::to_string(buffer.getOffset());
-  if (!tensorIds.emplace(std::make_pair(std::string("constant"), name), int64_t(tensors.size())).second)
+  if (!tensorIds.emplace(std::make_pair(std::string("constant"), name), int64_t(tensors.size()))
+           .second)
     return;
   auto elements = cast<DenseElementsAttr>(op.getValue());
   auto type = cast<RankedTensorType>(elements.getType());
@@ -167,7 +175,8 @@ json::Value ProgramWriter::operand(Value value) {
   bool isWeight = false;
   if (auto argument = dyn_cast<BlockArgument>(root)) {
     auto function = cast<func::FuncOp>(argument.getOwner()->getParentOp());
-    auto role = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), MpcDialect::kRoleAttr);
+    auto role =
+        function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), MpcDialect::kRoleAttr);
     isWeight = role && llvm::is_contained({"parameter", "half_copy", "constant"}, role.getValue());
   }
   json::Object object{{"buffer", bufferArray(bufferOf(value))},
@@ -188,7 +197,8 @@ template <typename ConvLike> void convolutionFields(json::Object &object, ConvLi
 }
 
 json::Object ProgramWriter::libraryCommand(Operation *op) {
-  json::Object object{{"kind", op->getName().stripDialect()}, {"result", operand(op->getResult(0))}};
+  json::Object object{{"kind", op->getName().stripDialect()},
+                      {"result", operand(op->getResult(0))}};
   llvm::TypeSwitch<Operation *>(op)
       .Case([&](MatmulOp matmul) {
         object["lhs"] = operand(matmul.getLhs());
@@ -285,7 +295,9 @@ json::Object ProgramWriter::exportObject(const ExportTemplate &exported) {
         break;
       }
   }
-  return json::Object{{"template", append(ArrayRef<char>(exported.bytes.data(), exported.bytes.size()))}, {"holes", std::move(holes)}};
+  return json::Object{
+      {"template", append(ArrayRef<char>(exported.bytes.data(), exported.bytes.size()))},
+      {"holes", std::move(holes)}};
 }
 
 llvm::Expected<std::string> ProgramWriter::write(const ExportTemplate *exported) {
@@ -298,8 +310,9 @@ llvm::Expected<std::string> ProgramWriter::write(const ExportTemplate *exported)
       return error;
     if (llvm::Error error = commands(function, list))
       return error;
-    entries[function.getName()] = json::Object{
-        {"arguments", std::move(arguments)}, {"results", std::move(results)}, {"commands", std::move(list)}};
+    entries[function.getName()] = json::Object{{"arguments", std::move(arguments)},
+                                               {"results", std::move(results)},
+                                               {"commands", std::move(list)}};
   }
   auto text = [&](StringRef name) {
     auto attr = module->getAttrOfType<StringAttr>(name);
@@ -352,7 +365,8 @@ llvm::Expected<std::string> ProgramWriter::write(const ExportTemplate *exported)
 
 } // namespace
 
-llvm::Expected<std::string> mpc::writeProgram(ModuleOp planned, const CompileOptions &options, WeightStore &weights,
-                                              const ExportTemplate *exported, llvm::raw_ostream &data) {
+llvm::Expected<std::string> mpc::writeProgram(ModuleOp planned, const CompileOptions &options,
+                                              WeightStore &weights, const ExportTemplate *exported,
+                                              llvm::raw_ostream &data) {
   return ProgramWriter(planned, options, weights, data).write(exported);
 }

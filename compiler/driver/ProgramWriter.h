@@ -13,10 +13,12 @@ namespace mpc {
 
 struct ExportTemplate;
 
-/// Writes the program's block of bytes (initial weights, constants, the model to export) to `data`, which must be at its start, and returns the JSON text
-/// (docs/program.md) that refers to it. `exported` may be null.
-llvm::Expected<std::string> writeProgram(mlir::ModuleOp planned, const CompileOptions &options, WeightStore &weights,
-                                         const ExportTemplate *exported, llvm::raw_ostream &data);
+/// Writes the program's block of bytes (initial weights, constants, the model to export) to `data`,
+/// which must be at its start, and returns the JSON text (docs/program.md) that refers to it.
+/// `exported` may be null.
+llvm::Expected<std::string> writeProgram(mlir::ModuleOp planned, const CompileOptions &options,
+                                         WeightStore &weights, const ExportTemplate *exported,
+                                         llvm::raw_ostream &data);
 
 } // namespace mpc
 

@@ -15,8 +15,8 @@
 using namespace mlir;
 
 void mpc::registerDialects(DialectRegistry &registry) {
-  registry.insert<MpcDialect, onnx::OnnxDialect, arith::ArithDialect, math::MathDialect, func::FuncDialect, scf::SCFDialect,
-                  LLVM::LLVMDialect>();
+  registry.insert<MpcDialect, onnx::OnnxDialect, arith::ArithDialect, math::MathDialect,
+                  func::FuncDialect, scf::SCFDialect, LLVM::LLVMDialect>();
   registerElementwiseModels(registry);
   registerAllExtensions(registry);
 }

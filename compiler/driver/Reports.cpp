@@ -26,7 +26,8 @@ CostRow costOf(Operation &op) {
   CostRow row;
   auto node = op.getAttrOfType<StringAttr>(MpcDialect::kNodeAttr);
   row.name = node ? node.str() : "";
-  row.what = isa<LaunchOp>(op) ? "kernel " + cast<LaunchOp>(op).getKernel().str() : op.getName().stripDialect().str();
+  row.what = isa<LaunchOp>(op) ? "kernel " + cast<LaunchOp>(op).getKernel().str()
+                               : op.getName().stripDialect().str();
   if (auto cost = dyn_cast<CostOpInterface>(op))
     row.flops = cost.flops();
   for (Value operand : op.getOperands())
@@ -52,11 +53,14 @@ void printCost(ModuleOp module, llvm::raw_ostream &out) {
       flops += row.flops;
       bytes += row.bytes;
     }
-    out << "cost of " << function.getName() << ": " << rows.size() << " commands, " << llvm::format("%.6g", double(flops))
-        << " FLOPs in library calls, " << bytes << " bytes read and written\n";
+    out << "cost of " << function.getName() << ": " << rows.size() << " commands, "
+        << llvm::format("%.6g", double(flops)) << " FLOPs in library calls, " << bytes
+        << " bytes read and written\n";
     out << llvm::format("  %-14s %-14s %-28s %s\n", "bytes", "flops", "command", "node");
     for (const CostRow &row : rows)
-      out << llvm::format("  %-14lld %-14lld %-28s ", (long long)row.bytes, (long long)row.flops, row.what.c_str()) << row.name << "\n";
+      out << llvm::format("  %-14lld %-14lld %-28s ", (long long)row.bytes, (long long)row.flops,
+                          row.what.c_str())
+          << row.name << "\n";
   }
 }
 
@@ -71,11 +75,13 @@ void printMemory(ModuleOp module, llvm::raw_ostream &out) {
     sum += entry.getName() == "accumulators" ? 0 : bytes;
     out << llvm::format("  %-14lld ", (long long)bytes) << entry.getName().getValue() << "\n";
   }
-  out << llvm::format("  %-14lld ", (long long)sum) << "together (accumulators only with --accumulate; library scratch comes on top)\n";
+  out << llvm::format("  %-14lld ", (long long)sum)
+      << "together (accumulators only with --accumulate; library scratch comes on top)\n";
 }
 
 bool asksFor(const CompileOptions &options, StringRef report) {
-  return llvm::any_of(options.reports, [&](const std::string &r) { return r == report || r == "all"; });
+  return llvm::any_of(options.reports,
+                      [&](const std::string &r) { return r == report || r == "all"; });
 }
 
 } // namespace

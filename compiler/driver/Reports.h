@@ -9,7 +9,8 @@
 
 namespace mpc {
 
-/// --report=memory and --report=cost of a planned module (the precision report is printed by the pass that decides).
+/// --report=memory and --report=cost of a planned module (the precision report is printed by the
+/// pass that decides).
 void printReports(mlir::ModuleOp planned, const CompileOptions &options, llvm::raw_ostream &out);
 
 /// --list-ops: operator, opset versions, gradient, precision class, targets.

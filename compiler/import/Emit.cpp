@@ -1,5 +1,4 @@
-//===- Emit.cpp - the protobuf becomes a module of the onnx dialect
-//------------------------------===//
+//===- Emit.cpp - the protobuf becomes a module of the onnx dialect -------===//
 //
 // One onnx.node per node, with its attributes; large floating-point initializers are
 // arguments that refer to the file, everything small is a constant.

@@ -1,5 +1,4 @@
-//===- Import.cpp - an ONNX file becomes a module of the onnx dialect
-//-----------------------------===//
+//===- Import.cpp - an ONNX file becomes a module of the onnx dialect -----===//
 
 #include "compiler/import/Import.h"
 #include "OnnxDialect.h"

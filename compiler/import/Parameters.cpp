@@ -1,5 +1,4 @@
-//===- Parameters.cpp - which initializers are trained
-//------------------------------------------===//
+//===- Parameters.cpp - which initializers are trained --------------------===//
 //
 // What the exporter's metadata calls a parameter is one, what it calls a buffer is none. Where
 // it says nothing, use decides:

@@ -1,5 +1,4 @@
-//===- Shapes.cpp - ONNX shape inference
-//--------------------------------------------------------===//
+//===- Shapes.cpp - ONNX shape inference ----------------------------------===//
 //
 // Not strict: a node whose shape cannot be inferred is left without one, since the
 // conversion computes static shapes itself and reports what it cannot do.

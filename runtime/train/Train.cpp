@@ -258,11 +258,12 @@ void TrainingRun::validate() {
 void TrainingRun::save() {
   if (options.out.empty() || savedStep == state.step)
     return;
+  // Before the checkpoint: a run that is killed behind it continues after the lines that are there.
+  metrics.flush();
   stepper->readBack(state);
   writeCheckpoint(folder.stepPath(state.step), program, device, state);
   savedStep = state.step;
   folder.prune(options.keep);
-  metrics.flush();
 }
 
 /// The process's peak. Linux's own counter comes first: getrusage's outlives exec, and tells of the program that started this one.

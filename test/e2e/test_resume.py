@@ -4,6 +4,7 @@
 """
 
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -180,7 +181,7 @@ def test_kill_during_checkpoints(bench):
         trainer.must("export", "--checkpoint", max(out.glob("step-*")), "-o", bench.path("whole.onnx"))
     require(kills >= 4, f"only {kills} runs were killed")
     run = Run(trainer, out, bench.path(metrics), None)
-    resume(trainer, run, data)
+    resume(trainer, run, data, "--checkpoint-every", 1, "--keep", 2)
     files = sorted(f.name for f in out.iterdir())
     require(files == ["step-00000059.safetensors", "step-00000060.safetensors"], f"files: {files}")
     require_same_run(run, whole, "after the kills")
@@ -278,8 +279,6 @@ def test_kept_checkpoints(bench):
     best = min(e["loss"] for e in evaluations)
     done = trainer.must("eval", "--data", data, "--checkpoint", run.out / "best.safetensors")
     require_match(r"\d", done.out, "eval")
-    import re
-
     printed = float(re.search(r"loss\D*([0-9.eE+-]+)", done.out).group(1))
     require_close(printed, best, 1e-5, "loss of the best checkpoint")
 
@@ -333,7 +332,7 @@ def test_full_disk(bench):
             pass
         for command in (["export", "-o", disk / "m.onnx"], ["predict", "--input", f"x={bench.save('x.npy', np.zeros((4000, 64), np.float32))}", "-o", disk / "o.npy"]):
             require_refusal(trainer.run(*command), "No space left", command[0])
-        require_refusal(bench.run_mpc(wide_model(64), "--batch=4", output=disk / "trainer"), "", "mpc")
+        require_refusal(bench.run_mpc(wide_model(64), "--batch=4", output=disk / "trainer"), "No space left", "mpc")
         left = {f.name for f in disk.iterdir()} - {"run", "filler"}
         require(not left, f"left over: {left}")
     finally:

@@ -107,3 +107,12 @@ func.func @graph(%x: tensor<2x3xf32> {mpc.role = "input", mpc.name = "x"}, %s: t
   %0 = onnx.node "LayerNormalization" 17 "ln" (%x, %s) {} : (tensor<2x3xf32>, tensor<2xf32>) -> tensor<?xf32>
   return %0 : tensor<?xf32>
 }
+
+// -----
+
+func.func @graph(%x: tensor<2x3xf32> {mpc.role = "input", mpc.name = "x"}) -> tensor<?xf32> {
+  %axis = arith.constant dense<2> : tensor<i64>
+  // expected-error @below {{sums (CumSum, opset 14): axis 2 is not one of 'tensor<2x3xf32>'}}
+  %0 = onnx.node "CumSum" 14 "sums" (%x, %axis) {} : (tensor<2x3xf32>, tensor<i64>) -> tensor<?xf32>
+  return %0 : tensor<?xf32>
+}

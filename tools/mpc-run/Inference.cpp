@@ -13,9 +13,9 @@
 #include "compiler/import/Import.h"
 #include "compiler/ops/OnnxConversion.h"
 #include "compiler/target/cpu/CpuTarget.h"
-#include "runtime/core/Error.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
+#include "runtime/core/Error.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "llvm/Support/TargetSelect.h"
 
@@ -34,7 +34,8 @@ struct mpc::Inference::Impl {
 
 namespace {
 
-OwningOpRef<ModuleOp> planned(const CompileOptions &options, WeightStore &weights, MLIRContext &context) {
+OwningOpRef<ModuleOp> planned(const CompileOptions &options, WeightStore &weights,
+                              MLIRContext &context) {
   ImportOptions import;
   import.batch = options.batch;
   import.dims = options.dims;
@@ -49,8 +50,8 @@ OwningOpRef<ModuleOp> planned(const CompileOptions &options, WeightStore &weight
   return module;
 }
 
-llvm::Error loadKernels(ModuleOp module, const CompileOptions &options, std::unique_ptr<llvm::orc::LLJIT> &jit,
-                        std::vector<MpcKernel> &kernels) {
+llvm::Error loadKernels(ModuleOp module, const CompileOptions &options,
+                        std::unique_ptr<llvm::orc::LLJIT> &jit, std::vector<MpcKernel> &kernels) {
   CpuTargetOptions target;
   target.cpu = options.cpu;
   auto context = std::make_unique<llvm::LLVMContext>();
@@ -61,7 +62,8 @@ llvm::Error loadKernels(ModuleOp module, const CompileOptions &options, std::uni
   if (!created)
     return created.takeError();
   jit = std::move(*created);
-  if (llvm::Error error = jit->addIRModule(llvm::orc::ThreadSafeModule(std::move(*code), std::move(context))))
+  if (llvm::Error error =
+          jit->addIRModule(llvm::orc::ThreadSafeModule(std::move(*code), std::move(context))))
     return error;
   for (auto &[name, function] : kernelIndex(module).entries) {
     auto address = jit->lookup(name);
@@ -74,7 +76,8 @@ llvm::Error loadKernels(ModuleOp module, const CompileOptions &options, std::uni
 
 } // namespace
 
-std::unique_ptr<Inference> Inference::compile(const CompileOptions &options, int threads, std::string &messages) {
+std::unique_ptr<Inference> Inference::compile(const CompileOptions &options, int threads,
+                                              std::string &messages) {
   llvm::InitializeNativeTarget();
   llvm::InitializeNativeTargetAsmPrinter();
   llvm::InitializeNativeTargetAsmParser();
@@ -103,8 +106,10 @@ std::unique_ptr<Inference> Inference::compile(const CompileOptions &options, int
     return nullptr;
   }
   impl->json = std::move(*json);
-  impl->raw = {MPC_PROGRAM_ABI,        uint32_t(impl->kernels.size()), impl->json.data(), impl->json.size(), impl->kernels.data(),
-               reinterpret_cast<const unsigned char *>(impl->data.data()), impl->data.size()};
+  impl->raw = {MPC_PROGRAM_ABI,      uint32_t(impl->kernels.size()),
+               impl->json.data(),    impl->json.size(),
+               impl->kernels.data(), reinterpret_cast<const unsigned char *>(impl->data.data()),
+               impl->data.size()};
   try {
     impl->program = Program::load(impl->raw);
     impl->device = makeCpuDevice(impl->program, threads);

@@ -14,8 +14,10 @@ namespace mpc {
 /// A model's inference program in this process. Outputs have the order of the ONNX graph's.
 class Inference {
 public:
-  /// Imports, compiles and loads `options.model`. Diagnostics of the compiler go to `messages`, one per line; null on failure.
-  static std::unique_ptr<Inference> compile(const CompileOptions &options, int threads, std::string &messages);
+  /// Imports, compiles and loads `options.model`. Diagnostics of the compiler go to `messages`, one
+  /// per line; null on failure.
+  static std::unique_ptr<Inference> compile(const CompileOptions &options, int threads,
+                                            std::string &messages);
   ~Inference();
 
   const Program &program() const;

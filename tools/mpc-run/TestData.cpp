@@ -1,4 +1,5 @@
-//===- TestData.cpp - ONNX backend-test folders ------------------------------------------------===//
+//===- TestData.cpp - ONNX backend-test folders
+//------------------------------------------------===//
 
 #include "TestData.h"
 #include "runtime/core/Error.h"
@@ -25,20 +26,34 @@ std::string contents(const fs::path &path) {
 std::optional<FileType> fileType(int type) {
   using onnx::TensorProto;
   switch (type) {
-  case TensorProto::FLOAT: return FileType::f32;
-  case TensorProto::DOUBLE: return FileType::f64;
-  case TensorProto::FLOAT16: return FileType::f16;
-  case TensorProto::BFLOAT16: return FileType::bf16;
-  case TensorProto::INT64: return FileType::i64;
-  case TensorProto::INT32: return FileType::i32;
-  case TensorProto::INT16: return FileType::i16;
-  case TensorProto::INT8: return FileType::i8;
-  case TensorProto::UINT64: return FileType::u64;
-  case TensorProto::UINT32: return FileType::u32;
-  case TensorProto::UINT16: return FileType::u16;
-  case TensorProto::UINT8: return FileType::u8;
-  case TensorProto::BOOL: return FileType::b1;
-  default: return std::nullopt;
+  case TensorProto::FLOAT:
+    return FileType::f32;
+  case TensorProto::DOUBLE:
+    return FileType::f64;
+  case TensorProto::FLOAT16:
+    return FileType::f16;
+  case TensorProto::BFLOAT16:
+    return FileType::bf16;
+  case TensorProto::INT64:
+    return FileType::i64;
+  case TensorProto::INT32:
+    return FileType::i32;
+  case TensorProto::INT16:
+    return FileType::i16;
+  case TensorProto::INT8:
+    return FileType::i8;
+  case TensorProto::UINT64:
+    return FileType::u64;
+  case TensorProto::UINT32:
+    return FileType::u32;
+  case TensorProto::UINT16:
+    return FileType::u16;
+  case TensorProto::UINT8:
+    return FileType::u8;
+  case TensorProto::BOOL:
+    return FileType::b1;
+  default:
+    return std::nullopt;
   }
 }
 
@@ -72,12 +87,14 @@ std::optional<Array> arrayOf(const onnx::TensorProto &tensor, const std::string 
   else
     bytes = narrowed(tensor.int32_data(), width);
   if (bytes.size() != wanted)
-    throw Error(source + ": the tensor has " + std::to_string(bytes.size()) + " bytes of data, its shape needs " + std::to_string(wanted));
+    throw Error(source + ": the tensor has " + std::to_string(bytes.size()) +
+                " bytes of data, its shape needs " + std::to_string(wanted));
   return Array::make(*type, shape, std::move(bytes), source);
 }
 
 /// PREFIX_0.pb, PREFIX_1.pb, …
-std::vector<TestValue> readValues(const fs::path &folder, const std::string &prefix, const std::vector<int> &types) {
+std::vector<TestValue> readValues(const fs::path &folder, const std::string &prefix,
+                                  const std::vector<int> &types) {
   std::vector<TestValue> values;
   for (int i = 0;; ++i) {
     fs::path path = folder / (prefix + "_" + std::to_string(i) + ".pb");
@@ -109,7 +126,8 @@ std::vector<TestSet> mpc::readTestSets(const std::string &folder, const GraphNam
     throw Error("cannot read the folder " + folder + ": " + code.message());
   if (sets.empty())
     throw Error(folder + " holds no test_data_set_* folder");
-  std::sort(sets.begin(), sets.end(), [](const TestSet &a, const TestSet &b) { return a.folder < b.folder; });
+  std::sort(sets.begin(), sets.end(),
+            [](const TestSet &a, const TestSet &b) { return a.folder < b.folder; });
   for (TestSet &set : sets) {
     set.inputs = readValues(set.folder, "input", graph.inputTypes);
     set.outputs = readValues(set.folder, "output", graph.outputTypes);

@@ -10,7 +10,8 @@
 
 namespace mpc {
 
-/// A value of a test data set. `array` is absent for what is no tensor (sequences, optionals, strings).
+/// A value of a test data set. `array` is absent for what is no tensor (sequences, optionals,
+/// strings).
 struct TestValue {
   std::string name;
   std::optional<Array> array;
@@ -24,13 +25,14 @@ struct TestSet {
 /// The graph's inputs and outputs, in the order of the file; initializers are no inputs.
 struct GraphNames {
   std::vector<std::string> inputs, outputs;
-  std::vector<int> inputTypes, outputTypes; ///< onnx::TensorProto element types; 0 for what is no tensor
-  std::string trainingNode;                 ///< operator of a node in training mode; empty: none
+  std::vector<int> inputTypes,
+      outputTypes;          ///< onnx::TensorProto element types; 0 for what is no tensor
+  std::string trainingNode; ///< operator of a node in training mode; empty: none
 };
 GraphNames readGraphNames(const std::string &model);
 
-/// The test_data_set_* of a folder in the ONNX backend-test form (input_*.pb, output_*.pb), sorted. Throws Error for a folder or file that
-/// cannot be read.
+/// The test_data_set_* of a folder in the ONNX backend-test form (input_*.pb, output_*.pb), sorted.
+/// Throws Error for a folder or file that cannot be read.
 std::vector<TestSet> readTestSets(const std::string &folder, const GraphNames &graph);
 
 } // namespace mpc

@@ -1,4 +1,5 @@
-//===- main.cpp - mpc-run: compile in memory, run once -------------------------------------------===//
+//===- main.cpp - mpc-run: compile in memory, run once
+//-------------------------------------------===//
 //
 //   mpc-run MODEL.onnx --input NAME=FILE.npy … [-o OUT.npy|OUT.npz]
 //   mpc-run --test-data DIR …           ONNX backend-test folders: compared, one line each
@@ -6,11 +7,11 @@
 //===----------------------------------------------------------------------------------------===//
 
 #include "TestData.h"
-#include "tools/mpc-run/Inference.h"
 #include "compiler/driver/Version.h"
 #include "runtime/core/Error.h"
 #include "runtime/data/DatasetSpec.h"
 #include "runtime/data/Npy.h"
+#include "tools/mpc-run/Inference.h"
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
@@ -41,7 +42,8 @@ void writeInput(Inference &inference, const std::string &name, const Array &arra
     return;
   const TensorInfo &tensor = program.tensors[index];
   if (array.shape != tensor.shape)
-    throw Error("input '" + name + "' has the shape " + shapeText(tensor.shape) + ", " + array.source + " has " + shapeText(array.shape));
+    throw Error("input '" + name + "' has the shape " + shapeText(tensor.shape) + ", " +
+                array.source + " has " + shapeText(array.shape));
   Array value = converted(array, tensor.type);
   std::vector<unsigned char> bytes(value.bytes, value.bytes + value.byteSize());
   inference.device().write(tensor, bytes.data());
@@ -66,7 +68,8 @@ std::unique_ptr<Inference> compiled(const Options &options, const std::string &m
   std::string messages;
   std::unique_ptr<Inference> inference = Inference::compile(compile, options.threads, messages);
   if (!inference)
-    throw Unsupported(messages.empty() ? "cannot be compiled" : messages.substr(0, messages.find_last_not_of('\n') + 1));
+    throw Unsupported(messages.empty() ? "cannot be compiled"
+                                       : messages.substr(0, messages.find_last_not_of('\n') + 1));
   const Program &program = inference->program();
   if (int samples = program.find(Role::samples); samples >= 0)
     inference->device().write(program.tensors[samples], &program.batch);
@@ -82,7 +85,8 @@ int runOnce(const Options &options) {
   std::vector<Array> outputs;
   for (const std::string &name : readGraphNames(options.compile.model).outputs) {
     outputs.push_back(readOutput(*inference, name));
-    const TensorInfo &tensor = inference->program().tensors[inference->program().find(Role::output, name)];
+    const TensorInfo &tensor =
+        inference->program().tensors[inference->program().find(Role::output, name)];
     items.push_back({name, tensor.type, tensor.shape});
   }
   if (options.output.empty()) {
@@ -107,9 +111,12 @@ std::string difference(const Array &got, const Array &want, const Options &optio
     return "shape " + shapeText(got.shape) + ", want " + shapeText(want.shape);
   for (int64_t i = 0; i < want.elements(); ++i) {
     double a = elementAsDouble(got, i), b = elementAsDouble(want, i);
-    bool same = std::isnan(b) ? std::isnan(a) : a == b || std::abs(a - b) <= options.absolute + options.relative * std::abs(b);
+    bool same = std::isnan(b) ? std::isnan(a)
+                              : a == b || std::abs(a - b) <=
+                                              options.absolute + options.relative * std::abs(b);
     if (!same)
-      return "element " + std::to_string(i) + " is " + elementText(got, i) + ", want " + elementText(want, i);
+      return "element " + std::to_string(i) + " is " + elementText(got, i) + ", want " +
+             elementText(want, i);
   }
   return "";
 }
@@ -130,7 +137,8 @@ void testFolder(const Options &options, const std::string &folder) {
     for (size_t i = 0; i < set.outputs.size() && i < names.outputs.size(); ++i) {
       if (!set.outputs[i].array)
         throw Unsupported("output '" + names.outputs[i] + "' is no tensor of numbers");
-      std::string problem = difference(readOutput(*inference, names.outputs[i]), *set.outputs[i].array, options);
+      std::string problem =
+          difference(readOutput(*inference, names.outputs[i]), *set.outputs[i].array, options);
       if (!problem.empty())
         throw Error("output '" + names.outputs[i] + "': " + problem);
     }
@@ -169,10 +177,15 @@ int main(int argc, char **argv) {
   app.set_version_flag("--version", MPC_VERSION_TEXT);
   app.option_defaults()->always_capture_default();
   app.add_option("MODEL", options.compile.model, "the model, an ONNX file");
-  app.add_option("--input", options.inputs, "NAME=FILE.npy; repeatable")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("-o,--output", options.output, "FILE.npy or FILE.npz; default: the first values are printed");
-  app.add_option("--test-data", options.folders, "folders in the ONNX backend-test form")->expected(1, 100000);
-  app.add_option("--precision", options.compile.precision, "compute type")->check(CLI::IsMember({"fp16", "bf16", "fp32", "fp64"}));
+  app.add_option("--input", options.inputs, "NAME=FILE.npy; repeatable")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("-o,--output", options.output,
+                 "FILE.npy or FILE.npz; default: the first values are printed");
+  app.add_option("--test-data", options.folders, "folders in the ONNX backend-test form")
+      ->expected(1, 100000);
+  app.add_option("--precision", options.compile.precision, "compute type")
+      ->check(CLI::IsMember({"fp16", "bf16", "fp32", "fp64"}));
   int64_t batch = 0;
   app.add_option("--batch", batch, "value of the first dynamic dimension (0: none is)");
   app.add_option("--threads", options.threads, "threads (0: all cores)");
@@ -182,7 +195,8 @@ int main(int argc, char **argv) {
   try {
     app.parse(argc, argv);
     if (options.compile.model.empty() == options.folders.empty())
-      throw CLI::ValidationError("give a model, or --test-data folders", CLI::ExitCodes::ValidationError);
+      throw CLI::ValidationError("give a model, or --test-data folders",
+                                 CLI::ExitCodes::ValidationError);
   } catch (const CLI::ParseError &problem) {
     return app.exit(problem) == 0 ? 0 : 2;
   }

@@ -1,10 +1,10 @@
-"""Compares a model's gradients with differences of its loss, both computed by mpc in double precision.
+"""Compares a model's output with ONNX's reference evaluator, and its gradients with differences of its loss, in double precision.
 
     gradient_check.py MODEL.txt [--samples N]
 
 MODEL.txt is a model in ONNX's text form whose only float initializers are parameters; its output is compared with
 random targets by the mean squared error. Three random directions d are tried: Σ gradient·d against
-(loss(w + h·d) - loss(w - h·d)) / 2h. Prints 'gradients agree', or how far they are apart.
+(loss(w + h·d) - loss(w - h·d)) / 2h. Prints 'values agree' and 'gradients agree', or how far they are apart.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
 
 
 def arrays_of(model):
@@ -46,6 +47,17 @@ def gradients(folder, model, samples):
     return dict(np.load(folder / "g.npz"))
 
 
+def check_values(folder, model):
+    """The trainer of the last call of gradients() against the reference evaluator, which computes in f32."""
+    inputs = {i.name: np.load(folder / f"{i.name}.npy") for i in model.graph.input}
+    want = ReferenceEvaluator(model).run(None, inputs)[0]
+    run([f"{folder}/trainer", "predict", *(f"--input={n}={folder}/{n}.npy" for n in inputs), "-o", f"{folder}/y.npy"])
+    error = np.abs(np.load(folder / "y.npy") - want).max()
+    if not error <= 1e-5 * np.abs(want).max():
+        sys.exit(f"the output is {error} from ONNX's reference evaluator")
+    print("values agree")
+
+
 def random_file(path, value, samples, random):
     shape = [d.dim_value or samples for d in value.type.tensor_type.shape.dim]
     np.save(path, random.standard_normal(shape).astype(np.float32))
@@ -65,6 +77,7 @@ def main():
             random_file(folder / f"{value.name}.npy", value, options.samples, random)
         random_file(folder / "labels.npy", model.graph.output[0], options.samples, random)
         analytic = gradients(folder, model, options.samples)
+        check_values(folder, model)
         for _ in range(3):
             # Directions of a few bits: w ± h·d is exact in f32.
             d = {k: random.integers(-4, 5, v.shape) / 4 for k, v in weights.items()}
