@@ -4,6 +4,7 @@
 //
 //   reduce over any dimensions      →  transpose, then reduce over the trailing or leading ones
 //   max(matmul, 0)                  →  matmul {relu} where the library applies it as written
+//   pad(a) + pad(b), side by side   →  concat(a, b)
 //   return of an argument, or of    →  return of a copy (an mpc.broadcast that adds nothing), which
 //   one value twice                     fuse makes a kernel of
 //
@@ -144,6 +145,76 @@ static void foldRounding(arith::TruncFOp truncation) {
     truncation.getResult().replaceAllUsesWith(extension.getIn());
 }
 
+/// Parts of a sum that are zero but for one range of `axis`: padded values, widened, added and rounded.
+struct PaddedSum {
+  SmallVector<PadOp> parts;
+  SmallVector<Type> roundings; ///< element types to which partial sums are rounded
+};
+
+static bool collectPads(Value v, PaddedSum &sum) {
+  Operation *op = v.getDefiningOp();
+  if (isa_and_nonnull<arith::AddFOp>(op))
+    return collectPads(op->getOperand(0), sum) && collectPads(op->getOperand(1), sum);
+  if (isa_and_nonnull<arith::ExtFOp>(op))
+    return collectPads(op->getOperand(0), sum);
+  if (isa_and_nonnull<arith::TruncFOp>(op)) {
+    sum.roundings.push_back(typeOf(v).getElementType());
+    return collectPads(op->getOperand(0), sum);
+  }
+  auto pad = dyn_cast_or_null<PadOp>(op);
+  if (!pad || !matchPattern(pad.getValue(), m_PosZeroFloat()))
+    return false;
+  sum.parts.push_back(pad);
+  return true;
+}
+
+/// The one dimension that is padded, and nothing but padded; -1 if there is none.
+static int64_t paddedAxis(PadOp pad) {
+  int64_t axis = -1;
+  for (auto [d, low, high, interior] : llvm::enumerate(pad.getLow(), pad.getHigh(), pad.getInterior())) {
+    if (low < 0 || high < 0 || interior != 0 || ((low > 0 || high > 0) && axis >= 0))
+      return -1;
+    if (low > 0 || high > 0)
+      axis = d;
+  }
+  return axis;
+}
+
+/// The gradient of a split: pad(a) + pad(b) + …, where at most one summand is not zero, is a concatenation. A partial sum
+/// that is rounded to the parts' own type is exact.
+static void joinPads(arith::AddFOp add) {
+  PaddedSum sum;
+  if (!collectPads(add.getResult(), sum))
+    return;
+  Type element = typeOf(sum.parts.front().getInput()).getElementType();
+  int64_t axis = paddedAxis(sum.parts.front()), end = 0;
+  if (axis < 0 || llvm::any_of(sum.roundings, [&](Type type) { return type != element; }))
+    return;
+  llvm::sort(sum.parts, [&](PadOp x, PadOp y) { return x.getLow()[axis] < y.getLow()[axis]; });
+  OpBuilder b(add);
+  SmallVector<Value> inputs;
+  auto fillTo = [&](int64_t place) {
+    if (place == end)
+      return;
+    SmallVector<int64_t> shape(typeOf(add.getResult()).getShape());
+    shape[axis] = place - end;
+    inputs.push_back(arith::ConstantOp::create(b, add.getLoc(), b.getZeroAttr(RankedTensorType::get(shape, element))));
+  };
+  for (PadOp part : sum.parts) {
+    if (paddedAxis(part) != axis || part.getLow()[axis] < end || typeOf(part.getInput()).getElementType() != element)
+      return;
+    fillTo(part.getLow()[axis]);
+    inputs.push_back(part.getInput());
+    end = part.getLow()[axis] + typeOf(part.getInput()).getDimSize(axis);
+  }
+  fillTo(typeOf(add.getResult()).getDimSize(axis));
+  RankedTensorType type = typeOf(add.getResult());
+  Value joined = ConcatOp::create(b, add.getLoc(), RankedTensorType::get(type.getShape(), element), inputs, axis);
+  if (element != type.getElementType())
+    joined = arith::ExtFOp::create(b, add.getLoc(), type, joined);
+  add.getResult().replaceAllUsesWith(joined);
+}
+
 /// Each result of the function has a producer of its own, except a tied one that is its own argument unchanged.
 static void copyReturned(func::FuncOp function) {
   Operation *terminator = function.getBody().front().getTerminator();
@@ -176,6 +247,10 @@ void mpc::normalizeForFusion(func::FuncOp function) {
   IRRewriter rewriter(function.getContext());
   DominanceInfo dominance(function);
   eliminateCommonSubExpressions(rewriter, dominance, function);
+  auto sums = llvm::to_vector(function.getOps<arith::AddFOp>());
+  for (arith::AddFOp add : llvm::reverse(sums))
+    if (!add->use_empty())
+      joinPads(add);
   for (Operation &op : llvm::make_early_inc_range(block))
     if (op.getNumResults() == 1 && isa<RankedTensorType>(op.getResult(0).getType())) {
       fuseRelu(&op);

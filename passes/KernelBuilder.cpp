@@ -27,6 +27,7 @@ namespace {
 struct Isolated {
   Shape shape;                      ///< the grouping, with dimensions of size 1 put in where a changed one has that size
   llvm::SmallVector<int64_t> place; ///< per changed dimension: its index in `shape`
+  llvm::SmallVector<int64_t> inner; ///< and the elements of the dimension per index there
 };
 
 class KernelBuilder {
@@ -393,31 +394,36 @@ Value KernelBuilder::regroup(TransposeOp op, ArrayRef<int64_t> shape) {
   return TransposeOp::create(b, op.getLoc(), typed(input, shape), input, permutation);
 }
 
+/// Finds the changed dimensions of `original` in `shape`. One may be several dimensions there: the change is then one of the
+/// outermost of them, in steps of `inner`.
 static std::optional<Isolated> isolate(ArrayRef<int64_t> original, ArrayRef<int64_t> shape, ArrayRef<int64_t> changed) {
   auto atoms = refine(original, shape);
   if (!atoms || llvm::is_contained(shape, 1))
     return std::nullopt;
+  // Per dimension of `shape`: the first and the last dimension of `original` in it.
+  SmallVector<int64_t> first(shape.size(), -1), last(shape.size(), -1);
+  for (const Atom &atom : *atoms) {
+    if (first[atom.second] < 0)
+      first[atom.second] = atom.first;
+    last[atom.second] = atom.first;
+  }
   Isolated result;
-  // Groups of `shape` in order; before each one, changed dimensions of size 1 that lie in front of it.
-  size_t next = 0, atom = 0;
+  size_t next = 0;
   auto takeUnits = [&](int64_t before) {
     for (; next < changed.size() && changed[next] < before && original[changed[next]] == 1; ++next) {
       result.place.push_back(result.shape.size());
+      result.inner.push_back(1);
       result.shape.push_back(1);
     }
   };
   for (auto [d, size] : llvm::enumerate(shape)) {
-    int64_t first = (*atoms)[atom].first;
-    takeUnits(first);
-    size_t begin = atom;
-    while (atom < atoms->size() && (*atoms)[atom].second == static_cast<int64_t>(d))
-      ++atom;
-    int64_t last = (*atoms)[atom - 1].first;
-    if (next < changed.size() && changed[next] <= last) {
-      bool alone = atom - begin == 1 && changed[next] == first && size == original[first];
-      if (!alone)
-        return std::nullopt;
+    bool mixed = first[d] != last[d];
+    if (mixed && llvm::any_of(changed, [&](int64_t c) { return first[d] <= c && c <= last[d]; }))
+      return std::nullopt;
+    takeUnits(first[d]);
+    if (next < changed.size() && changed[next] == first[d]) {
       result.place.push_back(result.shape.size());
+      result.inner.push_back(original[first[d]] / size);
       ++next;
     }
     result.shape.push_back(size);
@@ -433,9 +439,12 @@ Value KernelBuilder::regroup(SliceOp op, ArrayRef<int64_t> shape) {
     return {};
   Shape operand = isolated->shape;
   SmallVector<int64_t> starts(operand.size(), 0), steps(operand.size(), 1);
-  for (auto [d, place] : llvm::zip(changed, isolated->place)) {
-    operand[place] = shapeOf(op.getInput())[d];
-    starts[place] = op.getStarts()[d];
+  for (auto [d, place, inner] : llvm::zip(changed, isolated->place, isolated->inner)) {
+    int64_t size = shapeOf(op.getInput())[d], start = op.getStarts()[d];
+    if (inner > 1 && (size % inner != 0 || start % inner != 0 || op.getSteps()[d] != 1))
+      return {};
+    operand[place] = size / inner;
+    starts[place] = start / inner;
     steps[place] = op.getSteps()[d];
   }
   Value input = build(op.getInput(), operand);
@@ -449,10 +458,14 @@ Value KernelBuilder::regroup(PadOp op, ArrayRef<int64_t> shape) {
     return {};
   Shape operand = isolated->shape;
   SmallVector<int64_t> low(operand.size(), 0), high(operand.size(), 0), interior(operand.size(), 0);
-  for (auto [d, place] : llvm::zip(changed, isolated->place)) {
-    operand[place] = shapeOf(op.getInput())[d];
-    low[place] = op.getLow()[d];
-    high[place] = op.getHigh()[d];
+  for (auto [d, place, inner] : llvm::zip(changed, isolated->place, isolated->inner)) {
+    int64_t size = shapeOf(op.getInput())[d];
+    bool divides = size % inner == 0 && op.getLow()[d] % inner == 0 && op.getHigh()[d] % inner == 0;
+    if (inner > 1 && (!divides || op.getInterior()[d] != 0))
+      return {};
+    operand[place] = size / inner;
+    low[place] = op.getLow()[d] / inner;
+    high[place] = op.getHigh()[d] / inner;
     interior[place] = op.getInterior()[d];
   }
   Value input = build(op.getInput(), operand);
@@ -463,12 +476,12 @@ Value KernelBuilder::regroup(PadOp op, ArrayRef<int64_t> shape) {
 Value KernelBuilder::regroup(ConcatOp op, ArrayRef<int64_t> shape) {
   int64_t axis = op.getAxis();
   auto isolated = isolate(shapeOf(op.getResult()), shape, axis);
-  if (!isolated)
+  if (!isolated || llvm::any_of(op.getInputs(), [&](Value v) { return shapeOf(v)[axis] % isolated->inner[0] != 0; }))
     return {};
   SmallVector<Value> inputs;
   for (Value input : op.getInputs()) {
     Shape operand = isolated->shape;
-    operand[isolated->place[0]] = shapeOf(input)[axis];
+    operand[isolated->place[0]] = shapeOf(input)[axis] / isolated->inner[0];
     inputs.push_back(build(input, operand));
   }
   Value joined = ConcatOp::create(b, op.getLoc(), typed(op.getResult(), isolated->shape), inputs, isolated->place[0]);
@@ -478,7 +491,7 @@ Value KernelBuilder::regroup(ConcatOp op, ArrayRef<int64_t> shape) {
 Value KernelBuilder::regroup(IotaOp op, ArrayRef<int64_t> shape) {
   int64_t axis = op.getAxis();
   auto isolated = isolate(shapeOf(op.getResult()), shape, axis);
-  if (!isolated)
+  if (!isolated || isolated->inner[0] != 1)
     return {};
   return reshaped(IotaOp::create(b, op.getLoc(), typed(op.getResult(), isolated->shape), isolated->place[0]), shape);
 }

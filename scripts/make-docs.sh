@@ -32,7 +32,7 @@ verbatim() {
 
 {
   page Passes passes/Passes.td
-  echo "In pipeline order: [architecture.md](../architecture.md). \`mpc-opt --PASS\` runs one pass; tests are in \`test/passes\` and \`test/ops\`."
+  echo "[architecture.md](../architecture.md) has the order. \`mpc-opt --PASS\` runs one pass; tests are in \`test/passes\` and \`test/ops\`."
   echo
   of_tablegen -gen-pass-doc "$ROOT/passes/Passes.td"
 } >"$WORK/passes.md"

@@ -250,7 +250,9 @@ private:
     if (llvm::Error error = emitProgramObject(*module, data, target, object))
       return fail(std::move(error));
     bool bundled = !options.bundle.empty();
-    std::string linked = (temporary.name + "/" + path::filename(output)).str();
+    std::string folder = (temporary.name + "/linked").str(), linked = (folder + "/" + path::filename(output)).str();
+    if (std::error_code code = fs::create_directory(folder))
+      return fail("cannot make the temporary folder " + folder + ": " + code.message());
     if (!bundled) {
       OutputFile file(output);
       if (!file.error.empty())

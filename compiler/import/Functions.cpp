@@ -96,6 +96,7 @@ public:
 
 private:
   bool isValid(const onnx::FunctionProto &function) const;
+  const onnx::OpSchema *schemaOf(const onnx::NodeProto &node) const;
   bool body(const onnx::NodeProto &node, onnx::FunctionProto &function) const;
   void append(onnx::NodeProto &node);
   OnnxModel &model;
@@ -124,11 +125,26 @@ bool BodyExpander::isValid(const onnx::FunctionProto &function) const {
   return true;
 }
 
+const onnx::OpSchema *BodyExpander::schemaOf(const onnx::NodeProto &node) const {
+  int version = int(model.opset(node.domain()));
+  return version < 0 ? nullptr
+                     : onnx::OpSchemaRegistry::Schema(node.op_type(), version, node.domain());
+}
+
+/// A body refers to the node's attributes by name, and the ones that the node leaves out have the
+/// operator's defaults.
+static void addDefaultAttributes(onnx::NodeProto &node, const onnx::OpSchema &schema) {
+  llvm::StringSet<> given;
+  for (const onnx::AttributeProto &attribute : node.attribute())
+    given.insert(attribute.name());
+  for (const auto &[name, attribute] : schema.attributes())
+    if (!given.contains(name) && !attribute.default_value.name().empty())
+      *node.add_attribute() = attribute.default_value;
+}
+
 bool BodyExpander::body(const onnx::NodeProto &node, onnx::FunctionProto &function) const {
   int version = int(model.opset(node.domain()));
-  const onnx::OpSchema *schema =
-      version < 0 ? nullptr
-                  : onnx::OpSchemaRegistry::Schema(node.op_type(), version, node.domain());
+  const onnx::OpSchema *schema = schemaOf(node);
   if (!schema || options.supported(node.domain(), node.op_type(), schema->SinceVersion()))
     return false;
   if (schema->HasFunction())
@@ -154,6 +170,7 @@ void BodyExpander::append(onnx::NodeProto &node) {
     return;
   }
   ++expanded;
+  addDefaultAttributes(node, *schemaOf(node));
   onnx::internal::AttributeBinder::BindAttributes(node, function);
   std::string name = nodeName(node);
   // The operands' names for the formal ones, new names for what is inside.
