@@ -52,7 +52,7 @@ private:
   bool isInside(Value v) const;
   const Cuts &cutsOf(Value v);
   Cuts computeCuts(Value v);
-  void carryCuts(Cuts &into, Value operand, Value result, llvm::function_ref<int64_t(int64_t)> resultDimension);
+  void carryCuts(Cuts &into, Value operand, Value result, llvm::function_ref<int64_t(int64_t, int64_t)> resultDimension);
   void chooseDomain();
   bool fixDomain();
 
@@ -96,12 +96,14 @@ static std::optional<std::pair<int64_t, int64_t>> locate(ArrayRef<int64_t> shape
   return std::nullopt;
 }
 
-/// What an operand needs, said in the result's order; `resultDimension` is where a dimension went, or -1.
-void KernelBuilder::carryCuts(Cuts &into, Value operand, Value result, llvm::function_ref<int64_t(int64_t)> resultDimension) {
+/// What an operand needs, said in the result's order. `resultDimension(d, inner)` is where dimension d went, or -1; the cut
+/// parts it into pieces of `inner`.
+void KernelBuilder::carryCuts(Cuts &into, Value operand, Value result,
+                              llvm::function_ref<int64_t(int64_t, int64_t)> resultDimension) {
   Cuts needed = cutsOf(operand);
   for (int64_t cut : needed)
     if (auto place = locate(shapeOf(operand), cut))
-      if (int64_t d = resultDimension(place->first); d >= 0)
+      if (int64_t d = resultDimension(place->first, place->second); d >= 0)
         addCut(into, suffixProduct(shapeOf(result), d) * place->second, elementCount(result));
 }
 
@@ -129,6 +131,20 @@ static SmallVector<int64_t> changedDimensions(Operation *op) {
     changed.push_back(iota.getAxis());
   }
   return changed;
+}
+
+/// The change of dimension d moves whole blocks of `inner` indices.
+static bool keepsBlocks(Operation *op, int64_t d, int64_t inner) {
+  auto divides = [&](int64_t size) { return size % inner == 0; };
+  if (auto slice = dyn_cast<SliceOp>(op))
+    return slice.getSteps()[d] == 1 && divides(slice.getStarts()[d]) && divides(shapeOf(slice.getInput())[d]) &&
+           divides(shapeOf(slice.getResult())[d]);
+  if (auto pad = dyn_cast<PadOp>(op))
+    return pad.getInterior()[d] == 0 && divides(pad.getLow()[d]) && divides(pad.getHigh()[d]) &&
+           divides(shapeOf(pad.getInput())[d]);
+  if (auto concat = dyn_cast<ConcatOp>(op))
+    return llvm::all_of(concat.getInputs(), [&](Value input) { return divides(shapeOf(input)[d]); });
+  return false;
 }
 
 /// Dimensions of size above 1, in order.
@@ -161,7 +177,7 @@ Cuts KernelBuilder::computeCuts(Value v) {
     for (size_t i = 1; i < real.size(); ++i)
       if (llvm::is_contained(dimensions, real[i - 1]) != llvm::is_contained(dimensions, real[i]))
         cutBehind(real[i - 1]);
-    carryCuts(result, broadcast.getInput(), v, [&](int64_t j) { return dimensions[j]; });
+    carryCuts(result, broadcast.getInput(), v, [&](int64_t j, int64_t) { return dimensions[j]; });
   } else if (auto transpose = dyn_cast<TransposeOp>(op)) {
     ArrayRef<int64_t> permutation = transpose.getPermutation();
     SmallVector<int64_t> real = realDimensions(shape), source = realDimensions(shapeOf(transpose.getInput()));
@@ -170,7 +186,8 @@ Cuts KernelBuilder::computeCuts(Value v) {
       if (before + 1 == source.end() || *(before + 1) != permutation[real[i]])
         cutBehind(real[i - 1]);
     }
-    carryCuts(result, transpose.getInput(), v, [&](int64_t j) { return llvm::find(permutation, j) - permutation.begin(); });
+    carryCuts(result, transpose.getInput(), v,
+              [&](int64_t j, int64_t) { return llvm::find(permutation, j) - permutation.begin(); });
   } else if (isa<SliceOp, PadOp, ConcatOp, IotaOp>(op)) {
     SmallVector<int64_t> changed = changedDimensions(op);
     for (int64_t d : changed) {
@@ -179,13 +196,16 @@ Cuts KernelBuilder::computeCuts(Value v) {
     }
     for (Value operand : op->getOperands())
       if (isa<RankedTensorType>(operand.getType()))
-        carryCuts(result, operand, v, [&](int64_t j) { return llvm::is_contained(changed, j) ? -1 : j; });
+        carryCuts(result, operand, v, [&](int64_t j, int64_t inner) {
+          return llvm::is_contained(changed, j) && !keepsBlocks(op, j, inner) ? -1 : j;
+        });
   } else if (auto gather = dyn_cast<GatherOp>(op)) {
     int64_t axis = gather.getAxis(), rank = shapeOf(gather.getIndices()).size();
     cutBehind(axis - 1);
     cutBehind(axis + rank - 1);
-    carryCuts(result, gather.getIndices(), v, [&](int64_t j) { return axis + j; });
-    carryCuts(result, gather.getInput(), v, [&](int64_t j) { return j < axis ? j : (j == axis ? -1 : j + rank - 1); });
+    carryCuts(result, gather.getIndices(), v, [&](int64_t j, int64_t) { return axis + j; });
+    carryCuts(result, gather.getInput(), v,
+              [&](int64_t j, int64_t) { return j < axis ? j : (j == axis ? -1 : j + rank - 1); });
   }
   return result;
 }

@@ -9,6 +9,9 @@ DEPS=${MPC_DEPS_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/mpc}/onnx-$ONNX_VE
 BUILD=${MPC_BUILD_DIR:-$ROOT/build}
 JOBS=${MPC_JOBS:-$(nproc)}
 
+# Other checkouts of the same sources find the same objects in the compiler cache.
+export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 

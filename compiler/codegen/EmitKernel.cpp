@@ -75,6 +75,8 @@ struct RowPhases {
     Value array;
   };
   llvm::MapVector<Value, Kept> kept;
+  /// Per phase: whether it draws random numbers, which come in blocks of four.
+  SmallVector<bool> random;
 
   RowPhases(func::FuncOp kernel, int64_t rows, int64_t columns);
 
@@ -154,6 +156,13 @@ RowPhases::RowPhases(func::FuncOp kernel, int64_t rows, int64_t columns) : rows(
       stored.push_back(result);
   perPhase.push_back(reach(stored));
   choose(kernel, perPhase);
+  SmallPtrSet<Operation *, 2> drawn;
+  for (const Reach &reach : perPhase) {
+    random.push_back(false);
+    for (Value value : reach.elements)
+      if (auto draw = value.getDefiningOp<RandomUniformOp>())
+        random.back() |= drawn.insert(draw).second;
+  }
 }
 
 void RowPhases::choose(func::FuncOp kernel, ArrayRef<Reach> perPhase) {
@@ -229,11 +238,16 @@ LogicalResult emitRowKernel(func::FuncOp kernel) {
     };
     // for j: for k, at element row · columns + j · inner + k
     auto overRow = [&](ValueRange inits, llvm::function_ref<SmallVector<Value>(ValueRange)> body) {
+      int64_t together = phases.random[phase] ? loops.together : 1;
       return e.loop(loops.innerOuter, loops.inner, inits, [&](const Affine &j, ValueRange outer) {
-        return e.loop(loops.inner, 1, outer, [&](const Affine &k, ValueRange carried) {
-          column = j * loops.inner + k;
-          element = row * columns + column;
-          return body(carried);
+        return e.loop(loops.inner / together, together, outer, [&](const Affine &k, ValueRange carried) {
+          SmallVector<Value> next(carried);
+          for (int64_t i = 0; i < together; ++i) {
+            column = j * loops.inner + k * together + i;
+            element = row * columns + column;
+            next = body(next);
+          }
+          return next;
         });
       });
     };

@@ -42,6 +42,11 @@ static int64_t innerExtent(const std::set<int64_t> &cuts, int64_t total) {
   return best;
 }
 
+/// A block of random numbers is computed once where the innermost loop's body has all four of its elements.
+static int64_t together(func::FuncOp kernel, int64_t inner) {
+  return inner % kPhiloxWords == 0 && !kernel.getOps<RandomUniformOp>().empty() ? kPhiloxWords : 1;
+}
+
 NestLoops mapLoops(func::FuncOp kernel) {
   int64_t total = elementsOf(getKernelAttr(kernel).getDomain().asArrayRef());
   AccessWalk walk;
@@ -49,10 +54,9 @@ NestLoops mapLoops(func::FuncOp kernel) {
   for (Value result : returnOf(kernel).getOperands())
     walk.visit(result, element);
   int64_t inner = innerExtent(walk.cuts, total);
-  bool random = !kernel.getOps<RandomUniformOp>().empty();
   if (inner == total)
-    inner = random && total % kPhiloxWords == 0 ? kPhiloxWords : 1;
-  return {total / inner, 1, inner, walk.cost, random && inner % kPhiloxWords == 0 ? kPhiloxWords : 1};
+    inner = together(kernel, total);
+  return {total / inner, 1, inner, walk.cost, together(kernel, inner)};
 }
 
 NestLoops rowLoops(func::FuncOp kernel) {
@@ -67,7 +71,7 @@ NestLoops rowLoops(func::FuncOp kernel) {
     walk.visit(result, elementsOf(tensorShape(result)) == rows ? row : element);
   std::set<int64_t> cuts(walk.cuts.begin(), walk.cuts.lower_bound(columns));
   int64_t inner = innerExtent(cuts, columns);
-  return {rows, columns / inner, inner, walk.cost, 1};
+  return {rows, columns / inner, inner, walk.cost, together(kernel, inner)};
 }
 
 ColumnLoops columnLoops(func::FuncOp kernel) {

@@ -36,9 +36,8 @@ SmallVector<Value> CumSumOp::expand(OpBuilder &b) {
   Value i = IotaOp::create(b, loc, index, last), j = IotaOp::create(b, loc, index, last + 1);
   auto counts = getReverse() ? (getExclusive() ? sgt : sge) : (getExclusive() ? slt : sle);
   Value spread = broadcast(b, loc, x, dimensions, pairs);
-  Value counted =
-      arith::SelectOp::create(b, loc, arith::CmpIOp::create(b, loc, counts, j, i), spread,
-                              splat(b, loc, spread.getType(), 0));
+  Value counted = arith::SelectOp::create(b, loc, arith::CmpIOp::create(b, loc, counts, j, i),
+                                          spread, splat(b, loc, spread.getType(), 0));
   Value sums = reduce(b, loc, ReductionKind::sum, counted, {last + 1});
   return {rows.out({b, loc, sums}, elementType(getResult()))};
 }
@@ -54,9 +53,9 @@ static LogicalResult convertCumSum(NodeContext &node) {
     node.error() << "axis " << given << " is not one of " << x.getType();
     return failure();
   }
-  return node.results({CumSumOp::create(node.b, node.loc, x.getType(), x, axis,
-                                        node.intAttr("exclusive", 0) != 0,
-                                        node.intAttr("reverse", 0) != 0)});
+  return node.results(
+      {CumSumOp::create(node.b, node.loc, x.getType(), x, axis, node.intAttr("exclusive", 0) != 0,
+                        node.intAttr("reverse", 0) != 0)});
 }
 
 void registerCumSumHandlers(OnnxRegistry &r) { r.add("CumSum", {11, 14}, convertCumSum); }

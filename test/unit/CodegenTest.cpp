@@ -512,6 +512,35 @@ TEST(Codegen, Philox) {
                          1 << 30);
 }
 
+// Attention's dropout: the mask is drawn in the last phase of a row, four columns at a time; and drawn before a reduction.
+TEST(Codegen, DropoutInARow) {
+  for (const char *columns : {"48", "30"}) {
+    std::string text = R"(
+    func.func private @k(%x: tensor<7xNxf32>, %s: tensor<2xi64>) -> (tensor<7xNxf32>, tensor<7xf32>)
+        attributes {mpc.kernel = #mpc.kernel<row, domain = [7, N], split = 1, aliases = [-1, -1]>} {
+      %1 = mpc.reduce max %x {axes = array<i64: 1>} : tensor<7xNxf32> -> tensor<7xf32>
+      %2 = mpc.broadcast %1 {dimensions = array<i64: 0>} : tensor<7xf32> -> tensor<7xNxf32>
+      %3 = arith.subf %x, %2 : tensor<7xNxf32>
+      %4 = math.exp %3 : tensor<7xNxf32>
+      %5 = mpc.reduce sum %4 {axes = array<i64: 1>} : tensor<7xNxf32> -> tensor<7xf32>
+      %6 = mpc.broadcast %5 {dimensions = array<i64: 0>} : tensor<7xf32> -> tensor<7xNxf32>
+      %7 = arith.divf %4, %6 : tensor<7xNxf32>
+      %u = mpc.random_uniform %s {operator_id = 3 : i64, seed = 4 : i64} : tensor<2xi64> -> tensor<7xNxf32>
+      %p = arith.constant dense<0.5> : tensor<7xNxf32>
+      %z = arith.constant dense<0.0> : tensor<7xNxf32>
+      %keep = arith.cmpf oge, %u, %p : tensor<7xNxf32>
+      %y = arith.select %keep, %7, %z : tensor<7xNxi1>, tensor<7xNxf32>
+      %w = arith.mulf %u, %x : tensor<7xNxf32>
+      %t = mpc.reduce sum %w {axes = array<i64: 1>} : tensor<7xNxf32> -> tensor<7xf32>
+      return %y, %t : tensor<7xNxf32>, tensor<7xf32>
+    })";
+    for (size_t at; (at = text.find("7xN")) != std::string::npos;)
+      text.replace(at, 3, std::string("7x") + columns);
+    text.replace(text.find("[7, N]"), 6, std::string("[7, ") + columns + "]");
+    expectMatchesReference(text, 1 << 30, 1e-5);
+  }
+}
+
 //===----------------------------------------------------------------------------------===//
 // Numbers
 //===----------------------------------------------------------------------------------===//
@@ -627,6 +656,49 @@ TEST(Codegen, ElementaryFunctions) {
       EXPECT_LE(worst, function.ulps) << function.name << " at " << where;
       std::printf("%s (%s): %.2f units at %g\n", function.name, cpu, worst, where);
     }
+}
+
+// A rounding that was placed stays, also where the value is widened again at once.
+TEST(Codegen, RoundingsStay) {
+  for (const char *half : {"f16", "bf16"}) {
+    std::string text = R"(
+      func.func private @k(%x: tensor<100xf32>) -> tensor<100xf32>
+          attributes {mpc.kernel = #mpc.kernel<map, domain = [100], split = 0, aliases = [-1]>} {
+        %0 = arith.truncf %x : tensor<100xf32> to tensor<100xHALF>
+        %1 = arith.extf %0 : tensor<100xHALF> to tensor<100xf32>
+        %2 = arith.subf %x, %1 : tensor<100xf32>
+        %c = arith.constant dense<1.0e+4> : tensor<100xf32>
+        %3 = arith.mulf %2, %c : tensor<100xf32>
+        return %3 : tensor<100xf32>
+      })";
+    for (size_t at; (at = text.find("HALF")) != std::string::npos;)
+      text.replace(at, 4, half);
+    expectMatchesReference(text);
+  }
+}
+
+// NaN and infinities pass through minimum, maximum and a selection as PyTorch's relu, clamp and max_pool pass them.
+TEST(Codegen, NaNStays) {
+  KernelRunner runner(R"(
+    func.func private @k(%x: tensor<1x1x64xf32>) -> (tensor<1x1x64xf32>, tensor<1x1x64xf32>, tensor<1x1x64xf32>)
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [1, 1, 64], split = 0, aliases = [-1, -1, -1]>} {
+      %z = arith.constant dense<0.0> : tensor<1x1x64xf32>
+      %0 = arith.maximumf %x, %z : tensor<1x1x64xf32>
+      %1 = arith.minimumf %x, %0 : tensor<1x1x64xf32>
+      %2, %3 = mpc.max_pool %x {kernel = array<i64: 3>, strides = array<i64: 1>, pads = array<i64: 1, 1>, dilations = array<i64: 1>}
+          : (tensor<1x1x64xf32>) -> (tensor<1x1x64xf32>, tensor<1x1x64xi32>)
+      return %0, %1, %2 : tensor<1x1x64xf32>, tensor<1x1x64xf32>, tensor<1x1x64xf32>
+    })");
+  ASSERT_TRUE(runner.ok());
+  Tensor x{{1, 1, 64}, std::vector<double>(64, -1)};
+  x.data[3] = x.data[40] = NAN;
+  x.data[10] = INFINITY;
+  x.data[20] = -INFINITY;
+  std::vector<Tensor> expected = Reference().run(runner.kernel(), {x}), y = runner.run(runner.kernel(), {x});
+  for (size_t r = 0; r < y.size(); ++r)
+    for (int i = 0; i < 64; ++i)
+      EXPECT_TRUE(std::isnan(expected[r].data[i]) ? std::isnan(y[r].data[i]) : expected[r].data[i] == y[r].data[i]) << r << " " << i;
+  EXPECT_TRUE(std::isnan(y[0].data[3]) && std::isnan(y[2].data[4]) && std::isnan(y[2].data[2]));
 }
 
 // fp64 goes through libm.
