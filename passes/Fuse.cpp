@@ -113,11 +113,22 @@ private:
 };
 
 struct Fuse : mpc::impl::FuseBase<Fuse> {
+  LogicalResult checkContent(func::FuncOp function) {
+    for (Operation &op : function.getBody().front())
+      if (!isLibraryOp(&op) && !isPointwise(&op) && !isIndexMap(&op) &&
+          !isa<arith::ConstantOp, IotaOp, GatherOp, RandomUniformOp, ReduceOp, ScatterAddOp, MaxPoolOp, MaxPoolGradOp,
+               AveragePoolOp, AveragePoolGradOp, func::ReturnOp>(op))
+        return op.emitOpError("no kernel can hold it: expand-composites comes before fuse");
+    return success();
+  }
+
   void runOnOperation() override {
     KernelTable kernels(getOperation());
     for (auto function : llvm::make_early_inc_range(getOperation().getOps<func::FuncOp>())) {
       if (function.isExternal() || function->hasAttr(MpcDialect::kKernelAttr))
         continue;
+      if (failed(checkContent(function)))
+        return signalPassFailure();
       normalizeForFusion(function);
       Outliner(function, kernels).run();
     }

@@ -173,11 +173,10 @@ public:
     buildPipeline(manager, options);
     if (failed(manager.run(*module)))
       return 1;
-    if (options.stage <= Stage::plan) {
-      printReports(*module, options, llvm::outs());
-      return writeModule();
-    }
     printReports(*module, options, llvm::outs());
+    if (options.stage <= Stage::plan)
+      return writeModule();
+    printNotes();
     return generateCode();
   }
 
@@ -189,6 +188,13 @@ private:
       module->print(out, flags);
       return llvm::Error::success();
     });
+  }
+
+  /// What was decided about the model, a line each.
+  void printNotes() {
+    if (auto notes = (*module)->getAttrOfType<ArrayAttr>("mpc.notes"))
+      for (Attribute note : notes)
+        llvm::errs() << "mpc: note: " << cast<StringAttr>(note).getValue() << "\n";
   }
 
   int generateCode() {

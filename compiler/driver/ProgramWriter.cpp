@@ -329,10 +329,13 @@ llvm::Expected<std::string> ProgramWriter::write(const ExportTemplate *exported)
         object[json::fixUTF8(entry.getName())] = cast<IntegerAttr>(entry.getValue()).getInt();
     return object;
   };
-  json::Array notes;
-  if (auto attr = module->getAttrOfType<ArrayAttr>("mpc.notes"))
-    for (Attribute note : attr)
-      notes.push_back(json::fixUTF8(cast<StringAttr>(note).getValue()));
+  auto strings = [&](StringRef name) {
+    json::Array list;
+    if (auto attr = module->getAttrOfType<ArrayAttr>(name))
+      for (Attribute text : attr)
+        list.push_back(json::fixUTF8(cast<StringAttr>(text).getValue()));
+    return list;
+  };
   llvm::Expected<CpuDescription> cpu = describeCpu(options.cpu);
   if (!cpu)
     return cpu.takeError();
@@ -352,7 +355,8 @@ llvm::Expected<std::string> ProgramWriter::write(const ExportTemplate *exported)
                        {"tail_refused_why", text("mpc.tail_refused")},
                        {"batch_axis", dictionary("mpc.batch_axes")},
                        {"index_limit", dictionary("mpc.index_limit")},
-                       {"notes", std::move(notes)},
+                       {"notes", strings("mpc.notes")},
+                       {"left_out", strings("mpc.left_out")},
                        {"regions", dictionary("mpc.region_bytes")},
                        {"entries", std::move(entries)}};
   if (exported)

@@ -175,6 +175,8 @@ private:
         p.index_limit[name] = item.integer(0);
     for (const Value &note : optionalList(root, "notes"))
       p.notes.push_back(note.string());
+    for (const Value &reason : optionalList(root, "left_out"))
+      p.left_out.push_back(reason.string());
   }
 
   /// `bytes` from the offset on have to lie inside the region.

@@ -134,7 +134,8 @@ struct Program {
   std::string tail_refused_why;  ///< empty: a last batch of fewer samples can be trained
   std::map<std::string, int64_t> batch_axis; ///< per input (and "labels"): the axis that --batch bound (0 mostly)
   std::map<std::string, int64_t> index_limit; ///< per integer input that indexes a table: its valid indices are [-limit, limit)
-  std::vector<std::string> notes;
+  std::vector<std::string> notes;    ///< what was decided about the model
+  std::vector<std::string> left_out; ///< "NAME: REASON" of the floating-point initializers that are not trained
   std::array<uint64_t, kRegionCount> region_bytes{};
   std::vector<TensorInfo> tensors;
   std::map<std::string, Entry> entries; ///< predict, eval_step, gradients, accumulate, apply, apply_accumulated, refresh; those that exist

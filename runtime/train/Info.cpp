@@ -92,6 +92,10 @@ std::string mpc::infoText(const Program &program) {
             (optional ? " (only with --accumulate)" : "") + "\n";
   }
   text += "  together      " + bytesText(total) + " and the library's scratch\n";
+  if (!program.left_out.empty())
+    text += "floating-point initializers that are not trained\n";
+  for (const std::string &reason : program.left_out)
+    text += "  " + reason + "\n";
   if (!program.notes.empty())
     text += "notes\n";
   for (const std::string &note : program.notes)

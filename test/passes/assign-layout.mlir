@@ -34,3 +34,24 @@ func.func @one_channel(%x: tensor<8x1x16x16xf32>, %w: tensor<4x1x3x3xf32>) -> te
     : (tensor<8x1x16x16xf32>, tensor<4x1x3x3xf32>) -> tensor<8x4x16x16xf32>
   return %c : tensor<8x4x16x16xf32>
 }
+
+// The transposed factor becomes a flag, scaled and reshaped as it is; so does the transpose of a product.
+// CHECK-LABEL: func.func @attention
+// CHECK:         %[[K:.*]] = mpc.transpose %arg1 {permutation = array<i64: 0, 2, 1, 3>}
+// CHECK:         %[[S:.*]] = arith.mulf %[[K]]
+// CHECK:         mpc.matmul %arg0, %[[S]] {transpose_rhs}
+// CHECK:         %[[T:.*]] = mpc.matmul %arg2, %arg0 {transpose_lhs}
+// CHECK-NEXT:    return %{{.*}}, %[[T]]
+func.func @attention(%q: tensor<2x4x64x32xf32>, %k: tensor<2x64x4x32xf32>, %g: tensor<2x4x64x64xf32>)
+    -> (tensor<2x4x64x64xf32>, tensor<2x4x64x32xf32>) {
+  %c = arith.constant dense<0.5> : tensor<2x4x32x64xf32>
+  %t = mpc.transpose %k {permutation = array<i64: 0, 2, 1, 3>} : tensor<2x64x4x32xf32> -> tensor<2x4x64x32xf32>
+  %r = mpc.reshape %t : tensor<2x4x64x32xf32> -> tensor<8x64x32xf32>
+  %u = mpc.transpose %r {permutation = array<i64: 0, 2, 1>} : tensor<8x64x32xf32> -> tensor<8x32x64xf32>
+  %v = mpc.reshape %u : tensor<8x32x64xf32> -> tensor<2x4x32x64xf32>
+  %s = arith.mulf %v, %c : tensor<2x4x32x64xf32>
+  %p = mpc.matmul %q, %s : (tensor<2x4x64x32xf32>, tensor<2x4x32x64xf32>) -> tensor<2x4x64x64xf32>
+  %d = mpc.matmul %q, %g {transpose_lhs} : (tensor<2x4x64x32xf32>, tensor<2x4x64x64xf32>) -> tensor<2x4x32x64xf32>
+  %e = mpc.transpose %d {permutation = array<i64: 0, 1, 3, 2>} : tensor<2x4x32x64xf32> -> tensor<2x4x64x32xf32>
+  return %p, %e : tensor<2x4x64x64xf32>, tensor<2x4x64x32xf32>
+}
