@@ -5,6 +5,9 @@
 // `ignore_index`. Besides the mean a loss gives the number of elements it is a mean
 // of, by which micro-batches and evaluation batches are weighted.
 //
+// The importer gives a tensor that --loss-input names, but that is no graph output, as one more
+// result of role "loss_input"; @predict loses it here.
+//
 //   @forward(…)             → outputs               @forward(…, labels) → loss, count
 //   @predict(…)             → outputs               @predict(…)         → outputs
 //                                                   @eval_step(…, labels, samples) → loss, count,
@@ -47,30 +50,32 @@ struct LossListener : NodeAttributeListener {
 };
 } // namespace
 
-// The output by name, or the first floating-point one.
+// The output or tensor by name, or the first floating-point output.
 LogicalResult AttachLoss::chooseOutput(func::FuncOp f, unsigned &index) {
   std::string known;
   for (unsigned i = 0; i < f.getNumResults(); ++i) {
-    if (resultRole(f, i) != "output")
+    bool isOutput = resultRole(f, i) == "output";
+    if (!isOutput && resultRole(f, i) != "loss_input")
       continue;
     auto type = dyn_cast<RankedTensorType>(f.getResultTypes()[i]);
     bool isFloat = type && isa<FloatType>(type.getElementType());
     StringRef name = resultName(f, i);
     if (lossInput.empty() ? isFloat : name == lossInput) {
       if (!isFloat)
-        return emitError(f.getLoc()) << "--loss-input=" << lossInput
-                                     << ": the output is not floating-point, no loss can read it";
+        return emitError(f.getLoc())
+               << "--loss-input=" << lossInput << ": it is not floating-point, no loss can read it";
       index = i;
       return success();
     }
-    if (isFloat)
+    if (isFloat && isOutput)
       known += (known.empty() ? "" : ", ") + name.str();
   }
   if (lossInput.empty())
     return emitError(f.getLoc()) << "the model has no floating-point output that a loss could "
                                     "read; use --loss=none for inference only";
   return emitError(f.getLoc()) << "--loss-input=" << lossInput
-                               << ": the model has no output of that name; floating-point outputs: "
+                               << ": the model has no output or tensor of that name; "
+                                  "floating-point outputs: "
                                << known;
 }
 
@@ -163,7 +168,7 @@ LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
   // Outputs go; loss and count come first, before the working statistics.
   SmallVector<std::tuple<Value, std::string, std::string, Value>> rest;
   for (unsigned i = 0; i < f.getNumResults(); ++i)
-    if (resultRole(f, i) != "output") {
+    if (resultRole(f, i) != "output" && resultRole(f, i) != "loss_input") {
       auto tied = tiedArgument(f, i);
       rest.push_back({terminatorOf(f)->getOperand(i), resultRole(f, i).str(),
                       resultName(f, i).str(), tied ? Value(f.getArgument(*tied)) : Value()});
@@ -192,15 +197,20 @@ void AttachLoss::runOnOperation() {
                                 << llvm::join(known, ", ");
     return signalPassFailure();
   }
+  auto dropLossInput = [&] {
+    removeResults(predict, [&](unsigned i) { return resultRole(predict, i) == "loss_input"; });
+    eraseDeadOperations(predict);
+  };
   module->setAttr("mpc.loss", b.getStringAttr(loss));
   module->setAttr("mpc.ignore_index", b.getI64IntegerAttr(ignoreIndex));
   if (loss == "none") {
     forward.erase();
-    return;
+    return dropLossInput();
   }
   func::FuncOp evaluation = predict.clone();
   evaluation.setSymName("eval_step");
   module.insert(std::next(predict->getIterator()), evaluation);
+  dropLossInput();
   if (failed(attach(forward, /*evaluate=*/false)) || failed(attach(evaluation, /*evaluate=*/true)))
     return signalPassFailure();
 }

@@ -3,72 +3,30 @@
 // A kernel is built by demand, from its results to what they read: `build(value, shape)` makes
 // `value` with its dimensions grouped as `shape`. Pointwise operations pass the shape on, so
 // reshapes between them vanish; index maps translate it, and where they cannot, they keep
-// their own shape and an mpc.reshape stands behind them. Before that, `cutsOf` collects the
-// places where index maps need a dimension to end; what is left over is one long dimension.
+// their own shape and an mpc.reshape stands behind them. The grouping
+// itself is chosen before, in KernelDomain.cpp.
 //
 //   add [64, 28, 28, 32], broadcast of [32] along the last   →   add [50176, 32]
 //
 //===------------------------------------------------------------------------------===//
 
-#include "passes/KernelBuilder.h"
 #include "mlir/IR/IRMapping.h"
+#include "passes/KernelConstruction.h"
 #include "llvm/ADT/STLExtras.h"
-#include <map>
 
 using namespace mlir;
 using namespace mpc;
 
 static ArrayRef<int64_t> shapeOf(Value v) { return cast<RankedTensorType>(v.getType()).getShape(); }
-static Type elementOf(Value v) { return cast<RankedTensorType>(v.getType()).getElementType(); }
 
 namespace {
 
-/// The dimensions that a slice, padding or concatenation changes, each found alone in another grouping of the result.
+/// The dimensions that a slice, padding or concatenation changes, each found alone in another
+/// grouping of the result.
 struct Isolated {
-  Shape shape;                      ///< the grouping, with dimensions of size 1 put in where a changed one has that size
+  Shape shape; ///< the grouping, with dimensions of size 1 put in where a changed one has that size
   llvm::SmallVector<int64_t> place; ///< per changed dimension: its index in `shape`
   llvm::SmallVector<int64_t> inner; ///< and the elements of the dimension per index there
-};
-
-class KernelBuilder {
-public:
-  KernelBuilder(const Clustering &clustering, int cluster)
-      : clustering(clustering), cluster(clustering.clusters[cluster]), id(cluster),
-        b(clustering.nodes[this->cluster.members.front()].op->getContext()) {}
-  BuiltKernel run(llvm::function_ref<int(Value)> argumentOf);
-
-private:
-  const Clustering &clustering;
-  const Clustering::Cluster &cluster;
-  int id;
-  OpBuilder b;
-  BuiltKernel built;
-  Block *body = nullptr;
-  Shape domain, sub; ///< the kernel's domain and the shape of its rows or columns
-  int64_t split = 0;
-  DenseMap<Value, Cuts> cuts;
-  std::map<std::pair<void *, std::vector<int64_t>>, Value> made;
-
-  bool isInside(Value v) const;
-  const Cuts &cutsOf(Value v);
-  Cuts computeCuts(Value v);
-  void carryCuts(Cuts &into, Value operand, Value result, llvm::function_ref<int64_t(int64_t, int64_t)> resultDimension);
-  void chooseDomain();
-  bool fixDomain();
-
-  Value build(Value v, ArrayRef<int64_t> shape);
-  Value construct(Value v, ArrayRef<int64_t> shape);
-  Value verbatim(Value v);
-  Value regroup(BroadcastOp op, ArrayRef<int64_t> shape);
-  Value regroup(TransposeOp op, ArrayRef<int64_t> shape);
-  Value regroup(SliceOp op, ArrayRef<int64_t> shape);
-  Value regroup(PadOp op, ArrayRef<int64_t> shape);
-  Value regroup(ConcatOp op, ArrayRef<int64_t> shape);
-  Value regroup(IotaOp op, ArrayRef<int64_t> shape);
-  Value regroup(GatherOp op, ArrayRef<int64_t> shape);
-  Value reshaped(Value v, ArrayRef<int64_t> shape);
-  RankedTensorType typed(Value like, ArrayRef<int64_t> shape) { return RankedTensorType::get(shape, elementOf(like)); }
-  SmallVector<int64_t> aliases(llvm::function_ref<int(Value)> argumentOf);
 };
 
 } // namespace
@@ -79,194 +37,6 @@ bool KernelBuilder::isInside(Value v) const {
     return false;
   int node = clustering.nodeOf(op);
   return node < 0 || clustering.nodes[node].cluster == id;
-}
-
-//===------------------------------------------------------------------------------===//
-// Cuts
-//===------------------------------------------------------------------------------===//
-
-/// Dimension j and factor q with cut = q · (elements behind j), 1 < q ≤ the size of j.
-static std::optional<std::pair<int64_t, int64_t>> locate(ArrayRef<int64_t> shape, int64_t cut) {
-  int64_t behind = 1;
-  for (int64_t d = shape.size() - 1; d >= 0; --d) {
-    if (cut <= behind * shape[d] && cut > behind)
-      return cut % behind == 0 && shape[d] % (cut / behind) == 0 ? std::optional(std::pair(d, cut / behind)) : std::nullopt;
-    behind *= shape[d];
-  }
-  return std::nullopt;
-}
-
-/// What an operand needs, said in the result's order. `resultDimension(d, inner)` is where dimension d went, or -1; the cut
-/// parts it into pieces of `inner`.
-void KernelBuilder::carryCuts(Cuts &into, Value operand, Value result,
-                              llvm::function_ref<int64_t(int64_t, int64_t)> resultDimension) {
-  Cuts needed = cutsOf(operand);
-  for (int64_t cut : needed)
-    if (auto place = locate(shapeOf(operand), cut))
-      if (int64_t d = resultDimension(place->first, place->second); d >= 0)
-        addCut(into, suffixProduct(shapeOf(result), d) * place->second, elementCount(result));
-}
-
-const Cuts &KernelBuilder::cutsOf(Value v) {
-  auto it = cuts.find(v);
-  if (it == cuts.end())
-    it = cuts.try_emplace(v, computeCuts(v)).first;
-  return it->second;
-}
-
-/// Dimensions whose index an operation changes on its own.
-static SmallVector<int64_t> changedDimensions(Operation *op) {
-  SmallVector<int64_t> changed;
-  if (auto slice = dyn_cast<SliceOp>(op)) {
-    for (auto [d, start, step] : llvm::enumerate(slice.getStarts(), slice.getSteps()))
-      if (start != 0 || step != 1 || shapeOf(slice.getInput())[d] != shapeOf(slice.getResult())[d])
-        changed.push_back(d);
-  } else if (auto pad = dyn_cast<PadOp>(op)) {
-    for (auto [d, low, high, interior] : llvm::enumerate(pad.getLow(), pad.getHigh(), pad.getInterior()))
-      if (low != 0 || high != 0 || interior != 0)
-        changed.push_back(d);
-  } else if (auto concat = dyn_cast<ConcatOp>(op)) {
-    changed.push_back(concat.getAxis());
-  } else if (auto iota = dyn_cast<IotaOp>(op)) {
-    changed.push_back(iota.getAxis());
-  }
-  return changed;
-}
-
-/// The change of dimension d moves whole blocks of `inner` indices.
-static bool keepsBlocks(Operation *op, int64_t d, int64_t inner) {
-  auto divides = [&](int64_t size) { return size % inner == 0; };
-  if (auto slice = dyn_cast<SliceOp>(op))
-    return slice.getSteps()[d] == 1 && divides(slice.getStarts()[d]) && divides(shapeOf(slice.getInput())[d]) &&
-           divides(shapeOf(slice.getResult())[d]);
-  if (auto pad = dyn_cast<PadOp>(op))
-    return pad.getInterior()[d] == 0 && divides(pad.getLow()[d]) && divides(pad.getHigh()[d]) &&
-           divides(shapeOf(pad.getInput())[d]);
-  if (auto concat = dyn_cast<ConcatOp>(op))
-    return llvm::all_of(concat.getInputs(), [&](Value input) { return divides(shapeOf(input)[d]); });
-  return false;
-}
-
-/// Dimensions of size above 1, in order.
-static SmallVector<int64_t> realDimensions(ArrayRef<int64_t> shape) {
-  SmallVector<int64_t> dimensions;
-  for (auto [d, size] : llvm::enumerate(shape))
-    if (size != 1)
-      dimensions.push_back(d);
-  return dimensions;
-}
-
-Cuts KernelBuilder::computeCuts(Value v) {
-  Cuts result;
-  Operation *op = v.getDefiningOp();
-  if (!isInside(v) || isa<ReduceOp, arith::ConstantOp, RandomUniformOp>(op))
-    return result;
-  ArrayRef<int64_t> shape = shapeOf(v);
-  int64_t elements = elementCount(v);
-  auto cutBehind = [&](int64_t d) { addCut(result, suffixProduct(shape, d), elements); };
-
-  if (isPointwise(op) || isa<ReshapeOp>(op)) {
-    for (Value operand : op->getOperands()) {
-      Cuts needed = cutsOf(operand);
-      for (int64_t cut : needed)
-        addCut(result, cut, elements);
-    }
-  } else if (auto broadcast = dyn_cast<BroadcastOp>(op)) {
-    ArrayRef<int64_t> dimensions = broadcast.getDimensions();
-    SmallVector<int64_t> real = realDimensions(shape);
-    for (size_t i = 1; i < real.size(); ++i)
-      if (llvm::is_contained(dimensions, real[i - 1]) != llvm::is_contained(dimensions, real[i]))
-        cutBehind(real[i - 1]);
-    carryCuts(result, broadcast.getInput(), v, [&](int64_t j, int64_t) { return dimensions[j]; });
-  } else if (auto transpose = dyn_cast<TransposeOp>(op)) {
-    ArrayRef<int64_t> permutation = transpose.getPermutation();
-    SmallVector<int64_t> real = realDimensions(shape), source = realDimensions(shapeOf(transpose.getInput()));
-    for (size_t i = 1; i < real.size(); ++i) {
-      auto before = llvm::find(source, permutation[real[i - 1]]);
-      if (before + 1 == source.end() || *(before + 1) != permutation[real[i]])
-        cutBehind(real[i - 1]);
-    }
-    carryCuts(result, transpose.getInput(), v,
-              [&](int64_t j, int64_t) { return llvm::find(permutation, j) - permutation.begin(); });
-  } else if (isa<SliceOp, PadOp, ConcatOp, IotaOp>(op)) {
-    SmallVector<int64_t> changed = changedDimensions(op);
-    for (int64_t d : changed) {
-      cutBehind(d);
-      cutBehind(d - 1);
-    }
-    for (Value operand : op->getOperands())
-      if (isa<RankedTensorType>(operand.getType()))
-        carryCuts(result, operand, v, [&](int64_t j, int64_t inner) {
-          return llvm::is_contained(changed, j) && !keepsBlocks(op, j, inner) ? -1 : j;
-        });
-  } else if (auto gather = dyn_cast<GatherOp>(op)) {
-    int64_t axis = gather.getAxis(), rank = shapeOf(gather.getIndices()).size();
-    cutBehind(axis - 1);
-    cutBehind(axis + rank - 1);
-    carryCuts(result, gather.getIndices(), v, [&](int64_t j, int64_t) { return axis + j; });
-    carryCuts(result, gather.getInput(), v,
-              [&](int64_t j, int64_t) { return j < axis ? j : (j == axis ? -1 : j + rank - 1); });
-  }
-  return result;
-}
-
-//===------------------------------------------------------------------------------===//
-// Domain
-//===------------------------------------------------------------------------------===//
-
-/// Windows and scattered additions name the dimensions of their result: the domain is its shape.
-bool KernelBuilder::fixDomain() {
-  for (int member : cluster.members) {
-    Operation *op = clustering.nodes[member].op;
-    if (isa<MaxPoolOp, MaxPoolGradOp, AveragePoolOp, AveragePoolGradOp, ScatterAddOp>(op)) {
-      domain.assign(shapeOf(op->getResult(0)).begin(), shapeOf(op->getResult(0)).end());
-      if (auto scatter = dyn_cast<ScatterAddOp>(op))
-        split = scatter.getAxis();
-      return true;
-    }
-  }
-  return false;
-}
-
-/// The outer dimensions of a map are what threads share: few of them and a long last one are cut into blocks.
-static void cutBlocks(Cuts &cuts, int64_t elements) {
-  constexpr int64_t kLongest = 4096, kShortest = 256, kRows = 16;
-  Shape shape = shapeWithCuts(cuts, elements);
-  if (shape.empty() || shape.back() < 2 * kLongest || elements / shape.back() >= kRows)
-    return;
-  for (int64_t block = kLongest; block >= kShortest; --block)
-    if (shape.back() % block == 0)
-      return addCut(cuts, block, elements);
-}
-
-void KernelBuilder::chooseDomain() {
-  if (fixDomain())
-    return;
-  Cuts needed;
-  int64_t inner = cluster.domain / cluster.sub;
-  if (cluster.kind != KernelKind::map)
-    addCut(needed, cluster.kind == KernelKind::row ? inner : cluster.sub, cluster.domain);
-  for (int member : cluster.members) {
-    const Clustering::Node &node = clustering.nodes[member];
-    if (node.iteration == Space::Private)
-      continue;
-    auto reduce = dyn_cast<ReduceOp>(node.op);
-    Cuts own = cutsOf(reduce ? Value(reduce.getInput()) : Value(node.op->getResult(0)));
-    int64_t scale = node.iteration == Space::Sub && cluster.kind == KernelKind::row ? inner : 1;
-    for (int64_t cut : own)
-      addCut(needed, cut * scale, cluster.domain);
-  }
-  if (cluster.kind == KernelKind::map)
-    cutBlocks(needed, cluster.domain);
-  domain = shapeWithCuts(needed, cluster.domain);
-  if (cluster.kind == KernelKind::map)
-    return;
-  int64_t outer = cluster.kind == KernelKind::row ? cluster.sub : inner;
-  for (int64_t product = 1; product < outer; ++split)
-    product *= domain[split];
-  ArrayRef<int64_t> all(domain);
-  ArrayRef<int64_t> part = cluster.kind == KernelKind::row ? all.take_front(split) : all.drop_front(split);
-  sub.assign(part.begin(), part.end());
 }
 
 //===------------------------------------------------------------------------------===//
@@ -302,7 +72,8 @@ Value KernelBuilder::construct(Value v, ArrayRef<int64_t> shape) {
   if (isa<BroadcastOp>(op) && elementCount(op->getOperand(0)) == elementCount(v))
     return build(op->getOperand(0), shape); // a copy, or new dimensions of size 1
   if (auto constant = dyn_cast<arith::ConstantOp>(op))
-    return arith::ConstantOp::create(b, loc, cast<DenseElementsAttr>(constant.getValue()).resizeSplat(typed(v, shape)));
+    return arith::ConstantOp::create(
+        b, loc, cast<DenseElementsAttr>(constant.getValue()).resizeSplat(typed(v, shape)));
   if (isPointwise(op)) {
     IRMapping mapping;
     for (Value operand : op->getOperands())
@@ -317,12 +88,14 @@ Value KernelBuilder::construct(Value v, ArrayRef<int64_t> shape) {
       return reshaped(build(v, sub), shape);
     Value input = build(reduce.getInput(), domain);
     bool row = cluster.kind == KernelKind::row;
-    auto axes = llvm::to_vector(row ? llvm::seq<int64_t>(split, domain.size()) : llvm::seq<int64_t>(0, split));
+    auto axes = llvm::to_vector(row ? llvm::seq<int64_t>(split, domain.size())
+                                    : llvm::seq<int64_t>(0, split));
     return ReduceOp::create(b, loc, typed(v, sub), reduce.getKind(), input, axes);
   }
   if (auto random = dyn_cast<RandomUniformOp>(op)) {
     Value state = build(random.getState(), shapeOf(random.getState()));
-    return RandomUniformOp::create(b, loc, typed(v, shape), state, random.getOperatorId(), random.getSeed());
+    return RandomUniformOp::create(b, loc, typed(v, shape), state, random.getOperatorId(),
+                                   random.getSeed());
   }
   if (shape == shapeOf(v))
     return verbatim(v);
@@ -414,9 +187,10 @@ Value KernelBuilder::regroup(TransposeOp op, ArrayRef<int64_t> shape) {
   return TransposeOp::create(b, op.getLoc(), typed(input, shape), input, permutation);
 }
 
-/// Finds the changed dimensions of `original` in `shape`. One may be several dimensions there: the change is then one of the
-/// outermost of them, in steps of `inner`.
-static std::optional<Isolated> isolate(ArrayRef<int64_t> original, ArrayRef<int64_t> shape, ArrayRef<int64_t> changed) {
+/// Finds the changed dimensions of `original` in `shape`. One may be several dimensions there: the
+/// change is then one of the outermost of them, in steps of `inner`.
+static std::optional<Isolated> isolate(ArrayRef<int64_t> original, ArrayRef<int64_t> shape,
+                                       ArrayRef<int64_t> changed) {
   auto atoms = refine(original, shape);
   if (!atoms || llvm::is_contained(shape, 1))
     return std::nullopt;
@@ -430,7 +204,8 @@ static std::optional<Isolated> isolate(ArrayRef<int64_t> original, ArrayRef<int6
   Isolated result;
   size_t next = 0;
   auto takeUnits = [&](int64_t before) {
-    for (; next < changed.size() && changed[next] < before && original[changed[next]] == 1; ++next) {
+    for (; next < changed.size() && changed[next] < before && original[changed[next]] == 1;
+         ++next) {
       result.place.push_back(result.shape.size());
       result.inner.push_back(1);
       result.shape.push_back(1);
@@ -468,7 +243,8 @@ Value KernelBuilder::regroup(SliceOp op, ArrayRef<int64_t> shape) {
     steps[place] = op.getSteps()[d];
   }
   Value input = build(op.getInput(), operand);
-  return reshaped(SliceOp::create(b, op.getLoc(), typed(input, isolated->shape), input, starts, steps), shape);
+  return reshaped(
+      SliceOp::create(b, op.getLoc(), typed(input, isolated->shape), input, starts, steps), shape);
 }
 
 Value KernelBuilder::regroup(PadOp op, ArrayRef<int64_t> shape) {
@@ -490,13 +266,17 @@ Value KernelBuilder::regroup(PadOp op, ArrayRef<int64_t> shape) {
   }
   Value input = build(op.getInput(), operand);
   Value value = b.clone(*op.getValue().getDefiningOp())->getResult(0);
-  return reshaped(PadOp::create(b, op.getLoc(), typed(input, isolated->shape), input, value, low, high, interior), shape);
+  return reshaped(PadOp::create(b, op.getLoc(), typed(input, isolated->shape), input, value, low,
+                                high, interior),
+                  shape);
 }
 
 Value KernelBuilder::regroup(ConcatOp op, ArrayRef<int64_t> shape) {
   int64_t axis = op.getAxis();
   auto isolated = isolate(shapeOf(op.getResult()), shape, axis);
-  if (!isolated || llvm::any_of(op.getInputs(), [&](Value v) { return shapeOf(v)[axis] % isolated->inner[0] != 0; }))
+  if (!isolated || llvm::any_of(op.getInputs(), [&](Value v) {
+        return shapeOf(v)[axis] % isolated->inner[0] != 0;
+      }))
     return {};
   SmallVector<Value> inputs;
   for (Value input : op.getInputs()) {
@@ -504,7 +284,8 @@ Value KernelBuilder::regroup(ConcatOp op, ArrayRef<int64_t> shape) {
     operand[isolated->place[0]] = shapeOf(input)[axis] / isolated->inner[0];
     inputs.push_back(build(input, operand));
   }
-  Value joined = ConcatOp::create(b, op.getLoc(), typed(op.getResult(), isolated->shape), inputs, isolated->place[0]);
+  Value joined = ConcatOp::create(b, op.getLoc(), typed(op.getResult(), isolated->shape), inputs,
+                                  isolated->place[0]);
   return reshaped(joined, shape);
 }
 
@@ -513,7 +294,9 @@ Value KernelBuilder::regroup(IotaOp op, ArrayRef<int64_t> shape) {
   auto isolated = isolate(shapeOf(op.getResult()), shape, axis);
   if (!isolated || isolated->inner[0] != 1)
     return {};
-  return reshaped(IotaOp::create(b, op.getLoc(), typed(op.getResult(), isolated->shape), isolated->place[0]), shape);
+  return reshaped(
+      IotaOp::create(b, op.getLoc(), typed(op.getResult(), isolated->shape), isolated->place[0]),
+      shape);
 }
 
 Value KernelBuilder::regroup(GatherOp op, ArrayRef<int64_t> shape) {
@@ -538,7 +321,8 @@ Value KernelBuilder::regroup(GatherOp op, ArrayRef<int64_t> shape) {
     if (p != 0)
       (p == 1 ? indices : table).push_back(size);
   Value input = build(op.getInput(), table);
-  return GatherOp::create(b, op.getLoc(), typed(input, shape), input, build(op.getIndices(), indices), newAxis);
+  return GatherOp::create(b, op.getLoc(), typed(input, shape), input,
+                          build(op.getIndices(), indices), newAxis);
 }
 
 //===------------------------------------------------------------------------------===//
@@ -568,7 +352,8 @@ SmallVector<int64_t> KernelBuilder::aliases(llvm::function_ref<int(Value)> argum
         ++count;
       }
     Value returned = body->getTerminator()->getOperand(i);
-    if (count == 1 && body->getArgument(found).getType() == returned.getType() && isReadInPlace(body->getArgument(found)))
+    if (count == 1 && body->getArgument(found).getType() == returned.getType() &&
+        isReadInPlace(body->getArgument(found)))
       result.back() = found;
   }
   return result;
@@ -592,13 +377,15 @@ BuiltKernel KernelBuilder::run(llvm::function_ref<int(Value)> argumentOf) {
     returned.push_back(build(result, space == Space::Sub ? sub : domain));
   }
   func::ReturnOp::create(b, loc, returned);
-  built.function.setType(b.getFunctionType(body->getArgumentTypes(), ValueRange(returned).getTypes()));
-  auto attribute = KernelAttr::get(b.getContext(), cluster.kind, b.getDenseI64ArrayAttr(domain), split,
-                                   b.getDenseI64ArrayAttr(aliases(argumentOf)));
+  built.function.setType(
+      b.getFunctionType(body->getArgumentTypes(), ValueRange(returned).getTypes()));
+  auto attribute = KernelAttr::get(b.getContext(), cluster.kind, b.getDenseI64ArrayAttr(domain),
+                                   split, b.getDenseI64ArrayAttr(aliases(argumentOf)));
   built.function->setAttr(MpcDialect::kKernelAttr, attribute);
   return std::move(built);
 }
 
-BuiltKernel mpc::buildKernel(const Clustering &clustering, int cluster, llvm::function_ref<int(Value)> argumentOf) {
+BuiltKernel mpc::buildKernel(const Clustering &clustering, int cluster,
+                             llvm::function_ref<int(Value)> argumentOf) {
   return KernelBuilder(clustering, cluster).run(argumentOf);
 }

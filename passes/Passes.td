@@ -55,7 +55,7 @@ def AttachLoss : MpcModulePass<"attach-loss"> {
   }];
   let options = [
     Option<"loss", "loss", "std::string", "\"cross-entropy\"", "cross-entropy, nll, mse, l1, smooth-l1, bce, bce-with-logits, output or none">,
-    Option<"lossInput", "loss-input", "std::string", "", "The output the loss reads (the first floating-point one)">,
+    Option<"lossInput", "loss-input", "std::string", "", "The output, or result of role loss_input, that the loss reads (the first floating-point output)">,
     Option<"classAxis", "class-axis", "int64_t", "-1000", "Axis of the classes (1; the last for outputs of rank 3)">,
     Option<"ignoreIndex", "ignore-index", "int64_t", "-100", "Label left out of the loss and its mean">];
 }

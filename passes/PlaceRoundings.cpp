@@ -9,7 +9,7 @@
 //
 // A value that crosses clusters, or that a library operation or the caller reads, keeps its
 // rounding, and every reader, inside its cluster too, sees the rounded value. Decided before
-// fuse, with the clusters that fuse will make.
+// fuse, with the clusters that fuse will make. A Cast of the model asks for its rounding and keeps it.
 //
 //===--------------------------------------------------------------------------------===//
 
@@ -69,6 +69,8 @@ struct PlaceRoundings : mpc::impl::PlaceRoundingsBase<PlaceRoundings> {
     DenseMap<int, llvm::SmallDenseSet<Value>> stored;
     SmallVector<arith::TruncFOp> dropped;
     for (auto truncation : function.getOps<arith::TruncFOp>()) {
+      if (truncation->hasAttr(kAskedAttr))
+        continue;
       int owner = owners.onlyOwner(truncation);
       if (owner < 0 || clustering.clusters[owner].library)
         continue;
@@ -81,6 +83,17 @@ struct PlaceRoundings : mpc::impl::PlaceRoundingsBase<PlaceRoundings> {
     for (arith::TruncFOp truncation : dropped)
       widen(truncation.getResult(), truncation.getIn());
     return !dropped.empty();
+  }
+
+  static constexpr StringLiteral kAskedAttr = "mpc.asked";
+
+  /// Marks the roundings that Cast nodes ask for: normalizeForFusion drops the operators' names.
+  static void markCasts(func::FuncOp function) {
+    for (auto truncation : function.getOps<arith::TruncFOp>()) {
+      auto op = truncation->getAttrOfType<StringAttr>(MpcDialect::kOpAttr);
+      if (op && (op.getValue() == "Cast" || op.getValue() == "CastLike"))
+        truncation->setAttr(kAskedAttr, UnitAttr::get(function.getContext()));
+    }
   }
 
   /// Every use ends, after views, in an extf to the type that was rounded.
@@ -118,10 +131,13 @@ struct PlaceRoundings : mpc::impl::PlaceRoundingsBase<PlaceRoundings> {
     for (auto function : getOperation().getOps<func::FuncOp>()) {
       if (function.isExternal() || function->hasAttr(MpcDialect::kKernelAttr))
         continue;
+      markCasts(function);
       normalizeForFusion(function);
       // With fewer casts more may be fused, never less is stored: a few rounds settle it.
       for (int round = 0; round < 4 && dropRoundings(function); ++round) {
       }
+      for (auto truncation : function.getOps<arith::TruncFOp>())
+        truncation->removeAttr(kAskedAttr);
     }
   }
 };

@@ -30,18 +30,22 @@ using namespace mlir;
 using namespace mpc;
 
 constexpr int64_t kAlignment = 64;
-static int64_t aligned(int64_t bytes) { return llvm::alignTo(std::max<int64_t>(bytes, 1), kAlignment); }
+static int64_t aligned(int64_t bytes) {
+  return llvm::alignTo(std::max<int64_t>(bytes, 1), kAlignment);
+}
 
 static std::optional<mpc::RegionKind> regionOfRole(StringRef role) {
   return llvm::StringSwitch<std::optional<mpc::RegionKind>>(role)
-      .Cases({"parameter", "statistic", "working_statistic", "optimizer_state", "half_copy", "loss_scale", "growth_tracker",
-              "applied_steps", "accumulated_count"},
+      .Cases({"parameter", "statistic", "working_statistic", "optimizer_state", "half_copy",
+              "loss_scale", "growth_tracker", "applied_steps", "accumulated_count"},
              mpc::RegionKind::states)
-      .Cases({"input", "labels", "samples", "random_state", "hyper", "schedule", "weight_decay"}, mpc::RegionKind::inputs)
+      .Cases({"input", "labels", "samples", "random_state", "hyper", "schedule", "weight_decay"},
+             mpc::RegionKind::inputs)
       .Case("gradient", mpc::RegionKind::gradients)
       .Case("accumulator", mpc::RegionKind::accumulators)
       .Case("constant", mpc::RegionKind::constants)
-      .Cases({"output", "loss", "count", "correct", "ok", "grad_norm", "gradient_square_sums"}, mpc::RegionKind::outputs)
+      .Cases({"output", "loss", "count", "correct", "ok", "grad_norm", "gradient_square_sums"},
+             mpc::RegionKind::outputs)
       .Default(std::nullopt);
 }
 
@@ -53,13 +57,16 @@ public:
   explicit Regions(MLIRContext *context) : context(context) {}
   BufferAttr place(mpc::RegionKind region, const std::string &key, int64_t bytes);
   BufferAttr placeConstant(Attribute value, int64_t bytes);
-  void growArena(int64_t bytes) { sizes[mpc::RegionKind::arena] = std::max(sizes[mpc::RegionKind::arena], bytes); }
+  void growArena(int64_t bytes) {
+    sizes[mpc::RegionKind::arena] = std::max(sizes[mpc::RegionKind::arena], bytes);
+  }
   DictionaryAttr bytes() const;
 
 private:
   MLIRContext *context;
   std::map<mpc::RegionKind, int64_t> sizes;
-  std::map<std::pair<mpc::RegionKind, std::string>, std::pair<int64_t, int64_t>> places; // → offset, bytes
+  std::map<std::pair<mpc::RegionKind, std::string>, std::pair<int64_t, int64_t>>
+      places; // → offset, bytes
   DenseMap<Attribute, BufferAttr> constants;
 };
 
@@ -73,7 +80,8 @@ struct Lifetime {
 class EntryPlan {
 public:
   EntryPlan(func::FuncOp function, Regions &regions, SymbolTable &symbols)
-      : function(function), block(function.getBody().front()), regions(regions), symbols(symbols), b(function.getContext()) {}
+      : function(function), block(function.getBody().front()), regions(regions), symbols(symbols),
+        b(function.getContext()) {}
   LogicalResult run();
 
 private:
@@ -83,7 +91,8 @@ private:
   SymbolTable &symbols;
   OpBuilder b;
   DenseMap<Value, BufferAttr> buffers; ///< of values that are no reshapes
-  DenseMap<Operation *, SmallVector<Operation *>> before; ///< readers that have to run before an operation overwrites
+  DenseMap<Operation *, SmallVector<Operation *>>
+      before; ///< readers that have to run before an operation overwrites
 
   FailureOr<BufferAttr> placeNamed(DictionaryAttr attributes, Type type, Twine what);
   LogicalResult placeArguments();
@@ -130,7 +139,8 @@ BufferAttr Regions::place(mpc::RegionKind region, const std::string &key, int64_
 BufferAttr Regions::placeConstant(Attribute value, int64_t bytes) {
   BufferAttr &buffer = constants[value];
   if (!buffer) {
-    buffer = BufferAttr::get(context, mpc::RegionKind::constants, sizes[mpc::RegionKind::constants]);
+    buffer =
+        BufferAttr::get(context, mpc::RegionKind::constants, sizes[mpc::RegionKind::constants]);
     sizes[mpc::RegionKind::constants] += aligned(bytes);
   }
   return buffer;
@@ -139,10 +149,13 @@ BufferAttr Regions::placeConstant(Attribute value, int64_t bytes) {
 DictionaryAttr Regions::bytes() const {
   Builder b(context);
   SmallVector<NamedAttribute> entries;
-  for (mpc::RegionKind region : {mpc::RegionKind::states, mpc::RegionKind::inputs, mpc::RegionKind::arena, mpc::RegionKind::gradients,
-                            mpc::RegionKind::accumulators, mpc::RegionKind::constants, mpc::RegionKind::outputs}) {
+  for (mpc::RegionKind region :
+       {mpc::RegionKind::states, mpc::RegionKind::inputs, mpc::RegionKind::arena,
+        mpc::RegionKind::gradients, mpc::RegionKind::accumulators, mpc::RegionKind::constants,
+        mpc::RegionKind::outputs}) {
     auto it = sizes.find(region);
-    entries.push_back(b.getNamedAttr(stringifyRegionKind(region), b.getI64IntegerAttr(it == sizes.end() ? 0 : it->second)));
+    entries.push_back(b.getNamedAttr(stringifyRegionKind(region),
+                                     b.getI64IntegerAttr(it == sizes.end() ? 0 : it->second)));
   }
   return b.getDictionaryAttr(entries);
 }
@@ -162,7 +175,8 @@ FailureOr<BufferAttr> EntryPlan::placeNamed(DictionaryAttr attributes, Type type
   std::string key = role.getValue().str() + "/" + (name ? name.getValue().str() : "");
   BufferAttr buffer = regions.place(*region, key, tensorBytes(type));
   if (!buffer) {
-    function.emitOpError() << what << " (" << key << ") has another size here than in another function";
+    function.emitOpError() << what << " (" << key
+                           << ") has another size here than in another function";
     return failure();
   }
   return buffer;
@@ -171,7 +185,8 @@ FailureOr<BufferAttr> EntryPlan::placeNamed(DictionaryAttr attributes, Type type
 LogicalResult EntryPlan::placeArguments() {
   for (BlockArgument argument : block.getArguments()) {
     unsigned i = argument.getArgNumber();
-    auto buffer = placeNamed(function.getArgAttrDict(i), argument.getType(), "argument " + Twine(i));
+    auto buffer =
+        placeNamed(function.getArgAttrDict(i), argument.getType(), "argument " + Twine(i));
     if (failed(buffer))
       return failure();
     buffers[argument] = *buffer;
@@ -180,7 +195,8 @@ LogicalResult EntryPlan::placeArguments() {
   return success();
 }
 
-/// `first` already has to run before `second`: by a value, or because `second` overwrites what `first` reads.
+/// `first` already has to run before `second`: by a value, or because `second` overwrites what
+/// `first` reads.
 bool EntryPlan::runsBefore(Operation *first, Operation *second) {
   SmallVector<Operation *> stack = {second};
   llvm::SmallPtrSet<Operation *, 32> seen;
@@ -209,7 +225,18 @@ static void readersOf(Value v, llvm::SmallSetVector<Operation *, 8> &readers) {
       readers.insert(user);
 }
 
-/// May the operation that makes `result` write it over `argument`? Then it runs after all readers of the argument.
+/// Position of the last operation that reads `v`; of its producer where none does.
+static int lastUse(Value v, const DenseMap<Operation *, int> &position) {
+  llvm::SmallSetVector<Operation *, 8> readers;
+  readersOf(v, readers);
+  int last = position.lookup(v.getDefiningOp());
+  for (Operation *reader : readers)
+    last = std::max(last, position.lookup(reader));
+  return last;
+}
+
+/// May the operation that makes `result` write it over `argument`? Then it runs after all readers
+/// of the argument.
 bool EntryPlan::canOverwrite(OpResult result, BlockArgument argument) {
   Operation *producer = result.getOwner();
   llvm::SmallSetVector<Operation *, 8> readers;
@@ -246,14 +273,15 @@ Value EntryPlan::copyOf(Value v) {
   kernel.setPrivate();
   kernel->setAttr(MpcDialect::kKernelAttr,
                   KernelAttr::get(b.getContext(), KernelKind::map,
-                                  b.getDenseI64ArrayAttr(cast<RankedTensorType>(type).getShape()), 0,
-                                  b.getDenseI64ArrayAttr({-1})));
+                                  b.getDenseI64ArrayAttr(cast<RankedTensorType>(type).getShape()),
+                                  0, b.getDenseI64ArrayAttr({-1})));
   Block *body = kernel.addEntryBlock();
   b.setInsertionPointToEnd(body);
   func::ReturnOp::create(b, loc, body->getArguments());
   symbols.insert(kernel);
   b.setInsertionPoint(terminator);
-  return LaunchOp::create(b, loc, type, FlatSymbolRefAttr::get(kernel.getSymNameAttr()), v).getResult(0);
+  return LaunchOp::create(b, loc, type, FlatSymbolRefAttr::get(kernel.getSymNameAttr()), v)
+      .getResult(0);
 }
 
 LogicalResult EntryPlan::placeResults() {
@@ -265,7 +293,8 @@ LogicalResult EntryPlan::placeResults() {
       replaced = block.getArgument(tied.getInt());
       target = buffers[replaced];
     } else {
-      auto buffer = placeNamed(function.getResultAttrDict(i), operand.get().getType(), "result " + Twine(i));
+      auto buffer =
+          placeNamed(function.getResultAttrDict(i), operand.get().getType(), "result " + Twine(i));
       if (failed(buffer))
         return failure();
       target = *buffer;
@@ -277,7 +306,8 @@ LogicalResult EntryPlan::placeResults() {
     if (replaced && base == replaced)
       continue;
     auto result = dyn_cast<OpResult>(base);
-    bool direct = result && !isDataConstant(base) && !buffers.count(base) && (!replaced || canOverwrite(result, replaced));
+    bool direct = result && !isDataConstant(base) && !buffers.count(base) &&
+                  (!replaced || canOverwrite(result, replaced));
     if (!direct) {
       operand.set(copyOf(operand.get()));
       base = operand.get();
@@ -328,8 +358,9 @@ void EntryPlan::reorder() {
 // Arena
 //===--------------------------------------------------------------------------------===//
 
-/// Offsets by "greedy by size": the largest first, each at the lowest offset that is free while it lives.
-/// Source: Pisarchyk, Lee: "Efficient memory management for deep neural net inference", 2020.
+/// Offsets by "greedy by size": the largest first, each at the lowest offset that is free while it
+/// lives. Source: Pisarchyk, Lee: "Efficient memory management for deep neural net inference",
+/// 2020.
 static int64_t layOut(MutableArrayRef<Lifetime> lifetimes) {
   SmallVector<Lifetime *> bySize, placed; // `placed` by offset
   for (Lifetime &lifetime : lifetimes)
@@ -346,7 +377,8 @@ static int64_t layOut(MutableArrayRef<Lifetime> lifetimes) {
       offset = std::max(offset, other->offset + other->bytes);
     }
     lifetime->offset = offset;
-    placed.insert(llvm::upper_bound(placed, lifetime, [](Lifetime *x, Lifetime *y) { return x->offset < y->offset; }),
+    placed.insert(llvm::upper_bound(placed, lifetime,
+                                    [](Lifetime *x, Lifetime *y) { return x->offset < y->offset; }),
                   lifetime);
     total = std::max(total, offset + lifetime->bytes);
   }
@@ -366,12 +398,8 @@ void EntryPlan::placeArena() {
     for (Value result : op.getResults()) {
       if (buffers.count(result))
         continue;
-      llvm::SmallSetVector<Operation *, 8> readers;
-      readersOf(result, readers);
-      int last = position[&op];
-      for (Operation *reader : readers)
-        last = std::max(last, position[reader]);
-      lifetimes.push_back({aligned(tensorBytes(result.getType())), position[&op], last});
+      lifetimes.push_back(
+          {aligned(tensorBytes(result.getType())), position[&op], lastUse(result, position)});
       values.push_back(result);
     }
   }
@@ -384,8 +412,8 @@ void EntryPlan::placeArena() {
   for (auto [i, value] : llvm::enumerate(values))
     buffers[value] = BufferAttr::get(b.getContext(), mpc::RegionKind::arena, lifetimes[i].offset);
   for (auto [i, owner] : llvm::enumerate(scratchOwners))
-    owner->setAttr("mpc.scratch",
-                   BufferAttr::get(b.getContext(), mpc::RegionKind::arena, lifetimes[values.size() + i].offset));
+    owner->setAttr("mpc.scratch", BufferAttr::get(b.getContext(), mpc::RegionKind::arena,
+                                                  lifetimes[values.size() + i].offset));
 }
 
 void EntryPlan::annotate() {
@@ -400,7 +428,8 @@ void EntryPlan::annotate() {
 LogicalResult EntryPlan::run() {
   for (Operation &op : block)
     if (!isa<LaunchOp, ReshapeOp, arith::ConstantOp, func::ReturnOp>(op) && !isLibraryOp(&op))
-      return op.emitOpError("cannot be planned: only kernels, library operations and views are left after fuse");
+      return op.emitOpError(
+          "cannot be planned: only kernels, library operations and views are left after fuse");
   for (auto constant : block.getOps<arith::ConstantOp>())
     buffers[constant] = regions.placeConstant(constant.getValue(), tensorBytes(constant.getType()));
   if (failed(placeArguments()) || failed(placeResults()))
@@ -416,7 +445,7 @@ LogicalResult EntryPlan::run() {
 //===--------------------------------------------------------------------------------===//
 
 /// The values in the arena of `function` at the moment when they are most.
-static std::string arenaReport(func::FuncOp function) {
+static std::string entryReport(func::FuncOp function) {
   struct Live {
     int64_t bytes;
     int first, last;
@@ -438,12 +467,8 @@ static std::string arenaReport(func::FuncOp function) {
     for (auto [result, buffer] : llvm::zip(op.getResults(), own)) {
       if (cast<BufferAttr>(buffer).getRegion() != mpc::RegionKind::arena)
         continue;
-      llvm::SmallSetVector<Operation *, 8> readers;
-      readersOf(result, readers);
-      int last = position[&op];
-      for (Operation *reader : readers)
-        last = std::max(last, position[reader]);
-      lives.push_back({tensorBytes(result.getType()), position[&op], last, name});
+      lives.push_back(
+          {tensorBytes(result.getType()), position[&op], lastUse(result, position), name});
     }
   }
   int64_t most = 0;
@@ -458,21 +483,23 @@ static std::string arenaReport(func::FuncOp function) {
       moment = at.first;
     }
   }
-  llvm::erase_if(lives, [&](const Live &live) { return live.first > moment || live.last < moment; });
+  llvm::erase_if(lives,
+                 [&](const Live &live) { return live.first > moment || live.last < moment; });
   llvm::stable_sort(lives, [](const Live &x, const Live &y) { return x.bytes > y.bytes; });
-  std::string text = llvm::formatv("@{0}: {1} bytes of values alive at once\n", function.getSymName(), most);
+  if (lives.empty())
+    return "";
+  std::string text =
+      llvm::formatv("arena of {0}: at most {1} bytes of values alive at once, the largest:\n",
+                    function.getSymName(), most);
   for (const Live &live : ArrayRef<Live>(lives).take_front(8))
-    text += llvm::formatv("  {0,14}  {1}\n", live.bytes, live.name);
+    text += llvm::formatv("  {0,-14} {1}\n", live.bytes, live.name);
   return text;
 }
 
-std::string mpc::planReport(ModuleOp module) {
-  std::string text = "memory, in bytes\n";
-  if (auto regions = module->getAttrOfType<DictionaryAttr>("mpc.region_bytes"))
-    for (NamedAttribute region : regions)
-      text += llvm::formatv("  {0,14}  {1}\n", cast<IntegerAttr>(region.getValue()).getInt(), region.getName().getValue());
+std::string mpc::arenaReport(ModuleOp module) {
+  std::string text;
   for (auto function : module.getOps<func::FuncOp>())
     if (!function.isExternal() && !function->hasAttr(MpcDialect::kKernelAttr))
-      text += arenaReport(function);
+      text += entryReport(function);
   return text;
 }

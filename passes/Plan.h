@@ -8,9 +8,9 @@
 
 namespace mpc {
 
-/// For --report=memory: bytes per region, and per entry point its arena with the values that are alive at the fullest moment,
-/// largest first. `module` is at the planned level.
-std::string planReport(mlir::ModuleOp module);
+/// For --report=memory: per entry point the values of its arena that are alive at the fullest
+/// moment, largest first. `module` is at the planned level.
+std::string arenaReport(mlir::ModuleOp module);
 
 } // namespace mpc
 

@@ -3,13 +3,13 @@
 // One table for every target. The source says who puts the operator, or the nearest one
 // of its own, into that class: PT PyTorch's autocast, TF grappler's auto_mixed_precision,
 // AX Apex, ORT ONNX Runtime training, OCC onnxconverter-common, MO NVIDIA Model-Optimizer's
-// AutoCast, PD Paddle's static AMP; "own" was chosen here. docs/precision-and-loss-scaling.md has the rules.
+// AutoCast, PD Paddle's static AMP; "own" was chosen here. docs/precision-and-loss-scaling.md has
+// the rules.
 //
 //===----------------------------------------------------------------------------===//
 
 #include "PrecisionTable.h"
 #include "llvm/ADT/StringMap.h"
-#include "llvm/Support/Format.h"
 
 using namespace mpc;
 using enum PrecisionClass;
@@ -223,8 +223,6 @@ static constexpr PrecisionEntry table[] = {
     {"DequantizeLinear", K, "scale type rules"},
 };
 
-llvm::ArrayRef<PrecisionEntry> mpc::precisionTable() { return table; }
-
 const PrecisionEntry *mpc::findPrecision(llvm::StringRef op) {
   static const llvm::StringMap<const PrecisionEntry *> byName = [] {
     llvm::StringMap<const PrecisionEntry *> map;
@@ -250,10 +248,4 @@ llvm::StringRef mpc::nameOf(PrecisionClass precision) {
     return "K";
   }
   return "";
-}
-
-void mpc::printPrecisionTable(llvm::raw_ostream &os) {
-  for (const PrecisionEntry &entry : table)
-    os << llvm::left_justify(entry.op, 34) << nameOf(entry.precision)
-       << (entry.precision == FHalf ? " " : "  ") << entry.source << "\n";
 }

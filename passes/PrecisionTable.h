@@ -4,7 +4,7 @@
 #define MPC_PASSES_PRECISIONTABLE_H
 
 #include "mlir/Support/LLVM.h"
-#include "llvm/Support/raw_ostream.h"
+#include "llvm/ADT/StringRef.h"
 
 namespace mpc {
 
@@ -22,8 +22,6 @@ struct PrecisionEntry {
   llvm::StringLiteral source; ///< who puts this operator, or the nearest one, there
 };
 
-/// Sorted by class, then in the order of the reasons.
-llvm::ArrayRef<PrecisionEntry> precisionTable();
 /// Null for an operator that is not in the table.
 const PrecisionEntry *findPrecision(llvm::StringRef op);
 llvm::StringRef nameOf(PrecisionClass precision); ///< "H", "F", "F°", "P", "K"
@@ -32,7 +30,6 @@ inline llvm::StringRef precisionClassName(llvm::StringRef op) {
   const PrecisionEntry *entry = findPrecision(op);
   return nameOf(entry ? entry->precision : PrecisionClass::P);
 }
-void printPrecisionTable(llvm::raw_ostream &os);
 
 } // namespace mpc
 

@@ -5,7 +5,7 @@
 // with arithmetic counted as bytes too:
 //
 //   recompute   Σ over its clusters: bytes of leaves that the cluster reads for it alone + arithmetic
-//   store       one cluster's share of that + bytes written + bytes read by all others
+//   store       one cluster's share of that + bytes written, twice + bytes read by all others
 //
 // Clustering asks until nothing changes; every operation is decided at most once.
 //
@@ -23,6 +23,9 @@ namespace mpc {
 
 /// Bytes that take as long as starting a kernel.
 constexpr double kBytesPerKernel = 8192;
+
+/// A line of memory that is written is read first.
+constexpr double kWriteCost = 2;
 
 /// A smaller gain is none: the value may need a kernel of its own after all.
 constexpr double kLeastGain = 1024;
@@ -125,9 +128,10 @@ double Traffic::arithmetic(Operation *op, int cluster) const {
 
 bool Traffic::shouldStore(Operation *op) const {
   const auto &own = owners.find(op)->second;
-  if (own.size() < 2)
-    return false;
   Value v = op->getResult(0);
+  // A mask is compared again: it saves a byte of reading, and would stay in the arena from forward to backward.
+  if (own.size() < 2 || getElementTypeOrSelf(v).isInteger(1))
+    return false;
   double bytes = tensorBytes(v.getType());
   // Its only reader is as small and needed by the same clusters: it is the better one to store.
   if (v.hasOneUse()) {
@@ -149,8 +153,8 @@ bool Traffic::shouldStore(Operation *op) const {
   }
   for (Value leaf : leaves.find(op)->second)
     everyone += std::min<int64_t>(tensorBytes(leaf.getType()), elementCount(v) * 8);
-  double count = own.size();
-  double store = host >= 0 ? host + bytes + (count - 1) * bytes : everyone + bytes + count * bytes + kBytesPerKernel;
+  double count = own.size(), written = kWriteCost * bytes;
+  double store = host >= 0 ? host + written + (count - 1) * bytes : everyone + written + count * bytes + kBytesPerKernel;
   return store + kLeastGain < recompute;
 }
 
@@ -172,7 +176,7 @@ bool Traffic::shouldRecompute(Operation *op) const {
   double bytes = tensorBytes(op->getResult(0).getType()), recompute = 0;
   for (int cluster : others)
     recompute += bytesFor(op, cluster, tree) + arithmetic(op, cluster);
-  return recompute < bytes + others.size() * bytes;
+  return recompute < kWriteCost * bytes + others.size() * bytes;
 }
 
 llvm::SmallVector<std::pair<Operation *, bool>> Traffic::decisions() {

@@ -42,8 +42,11 @@ install_packages() {
   say "installing ${missing[*]}"
   quietly "$BUILD/log/apt-update.log" "apt-get update failed: is there a network?" as_root apt-get update -q
   for package in "${missing[@]}"; do
-    apt-cache show "$package" >/dev/null 2>&1 ||
-      die "the package $package is not in this machine's package sources: Debian 12 with its updates has it, in section main"
+    apt-cache show "$package" >/dev/null 2>&1 && continue
+    # apt-get update succeeds even where it reaches no server.
+    grep -E '^(W|E|Err)' "$BUILD/log/apt-update.log" | head -n 3 >&2 &&
+      die "the package $package was not found, and the package lists could not be fetched: is there a network?"
+    die "the package $package is not in this machine's package sources: Debian 12 with its updates has it, in section main"
   done
   quietly "$BUILD/log/apt-install.log" "apt-get install failed: is there a network, and room on the disk?" \
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
@@ -56,9 +59,9 @@ python_environment() {
 }
 
 pip_install() {
+  python_environment
   local stamp="$DEPS/python/.installed-$(printf '%s\n' "$@" | sha256sum | cut -c1-16)"
   [ -e "$stamp" ] && return
-  python_environment
   quietly "$BUILD/log/pip.log" "pip could not install $*: is there a network?" "$DEPS/python/bin/pip" install -q "$@"
   touch "$stamp"
 }

@@ -97,13 +97,14 @@ Affine viewedIndex(IndexSpace &space, Operation *view, const Affine &at) {
 
 PoolWindow::PoolWindow(Operation *pool) {
   bool last = false;
-  TypeSwitch<Operation *>(pool).Case<MaxPoolOp, MaxPoolGradOp, AveragePoolOp, AveragePoolGradOp>([&](auto op) {
-    kernel = op.getKernel();
-    strides = op.getStrides();
-    pads = op.getPads();
-    dilations = op.getDilations();
-    last = op.getChannelsLast();
-  });
+  TypeSwitch<Operation *>(pool).Case<MaxPoolOp, MaxPoolGradOp, AveragePoolOp, AveragePoolGradOp>(
+      [&](auto op) {
+        kernel = op.getKernel();
+        strides = op.getStrides();
+        pads = op.getPads();
+        dilations = op.getDilations();
+        last = op.getChannelsLast();
+      });
   first = last ? 1 : 2;
 }
 
@@ -117,10 +118,11 @@ double operationCost(Operation *op) {
     return 14 * library;
   if (isa<math::TanhOp, math::ErfOp>(op))
     return 20 * library;
-  if (isa<arith::DivFOp, math::SqrtOp, math::RsqrtOp, arith::DivSIOp, arith::DivUIOp, arith::RemSIOp, arith::RemUIOp>(op))
+  if (isa<arith::DivFOp, math::SqrtOp, math::RsqrtOp, arith::DivSIOp, arith::DivUIOp,
+          arith::RemSIOp, arith::RemUIOp>(op))
     return 5;
-  if (isa<math::AbsFOp, math::FloorOp, math::CeilOp, math::CopySignOp, math::FmaOp, math::RoundEvenOp, math::TruncOp,
-          math::IsNaNOp, math::IsFiniteOp, math::IsInfOp>(op))
+  if (isa<math::AbsFOp, math::FloorOp, math::CeilOp, math::CopySignOp, math::FmaOp,
+          math::RoundEvenOp, math::TruncOp, math::IsNaNOp, math::IsFiniteOp, math::IsInfOp>(op))
     return 1;
   if (name.starts_with("math."))
     return 120;
@@ -143,7 +145,8 @@ std::pair<Value, Value> AccessWalk::divideValues(const Affine &index, int64_t di
 }
 
 void AccessWalk::visit(Value value, const Affine &at) {
-  if (!isa<RankedTensorType>(value.getType()) || !seen.insert({value.getAsOpaquePointer(), at}).second)
+  if (!isa<RankedTensorType>(value.getType()) ||
+      !seen.insert({value.getAsOpaquePointer(), at}).second)
     return;
   reached.push_back({value, at});
   Operation *op = value.getDefiningOp();
@@ -167,10 +170,12 @@ void AccessWalk::visitOperands(Operation *op, const Affine &at) {
     return visit(pad.getInput(), join(indices, input));
   }
   if (auto concat = dyn_cast<ConcatOp>(op)) {
-    SmallVector<Affine> indices = split(at, aroundAxis(tensorShape(concat.getResult()), concat.getAxis()));
+    SmallVector<Affine> indices =
+        split(at, aroundAxis(tensorShape(concat.getResult()), concat.getAxis()));
     for (Value input : concat.getInputs()) {
       SmallVector<int64_t, 3> shape = aroundAxis(tensorShape(input), concat.getAxis());
-      visit(input, join({indices[0], addBase(0, shape[1] - 1, depth(indices[1])), indices[2]}, shape));
+      visit(input,
+            join({indices[0], addBase(0, shape[1] - 1, depth(indices[1])), indices[2]}, shape));
     }
     return;
   }
@@ -179,7 +184,9 @@ void AccessWalk::visitOperands(Operation *op, const Affine &at) {
     int64_t count = elementsOf(tensorShape(gather.getIndices()));
     SmallVector<Affine> indices = split(at, {input[0], count, input[2]});
     visit(gather.getIndices(), indices[1]);
-    return visit(gather.getInput(), join({indices[0], addBase(0, input[1] - 1, depth(indices[1])), indices[2]}, input));
+    return visit(
+        gather.getInput(),
+        join({indices[0], addBase(0, input[1] - 1, depth(indices[1])), indices[2]}, input));
   }
   if (isa<MaxPoolOp, MaxPoolGradOp, AveragePoolOp, AveragePoolGradOp>(op)) {
     PoolWindow window(op);

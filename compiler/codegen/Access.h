@@ -17,7 +17,9 @@
 
 namespace mpc {
 
-inline llvm::ArrayRef<int64_t> tensorShape(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getShape(); }
+inline llvm::ArrayRef<int64_t> tensorShape(mlir::Value v) {
+  return mlir::cast<mlir::RankedTensorType>(v.getType()).getShape();
+}
 inline int64_t elementsOf(llvm::ArrayRef<int64_t> shape) {
   int64_t n = 1;
   for (int64_t d : shape)
@@ -25,7 +27,8 @@ inline int64_t elementsOf(llvm::ArrayRef<int64_t> shape) {
   return n;
 }
 
-/// The element of its operand that a reshape, transpose, broadcast or slice reads for element `at` of its result.
+/// The element of its operand that a reshape, transpose, broadcast or slice reads for element `at`
+/// of its result.
 Affine viewedIndex(IndexSpace &space, mlir::Operation *view, const Affine &at);
 bool isView(mlir::Operation *op);
 
@@ -51,12 +54,14 @@ double operationCost(mlir::Operation *op);
 /// A walk over a kernel's body by demand.
 class AccessWalk : public IndexSpace {
 public:
-  /// Reaches `value` at element `at`, and all that it needs. A reduction is reached, but not its operand.
+  /// Reaches `value` at element `at`, and all that it needs. A reduction is reached, but not its
+  /// operand.
   void visit(mlir::Value value, const Affine &at);
 
   /// Every (value, element) reached, in the order of a walk that meets users first.
   llvm::SmallVector<std::pair<mlir::Value, Affine>> reached;
-  /// Multiples of the iteration's elements at which something else than a plain running index begins.
+  /// Multiples of the iteration's elements at which something else than a plain running index
+  /// begins.
   std::set<int64_t> cuts;
   double cost = 0;
 

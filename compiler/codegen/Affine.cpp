@@ -113,7 +113,8 @@ std::pair<Affine, Affine> IndexSpace::divide(const Affine &index, int64_t diviso
     bool plain = rest.terms.size() == 1 && rest.terms[0].second == 1 && rest.constant == 0;
     int64_t unit = plain ? bases[rest.terms[0].first].unit : 0;
     int64_t min = (low + shift * divisor) / divisor, max = (high + shift * divisor) / divisor;
-    known->second = {addBase(min, max, at, unit * divisor, q), addBase(0, divisor - 1, at, unit, r)};
+    known->second = {addBase(min, max, at, unit * divisor, q),
+                     addBase(0, divisor - 1, at, unit, r)};
   }
   return {quotient + known->second.first + Affine(-shift), known->second.second};
 }

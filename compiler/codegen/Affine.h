@@ -29,7 +29,9 @@ struct Affine {
   Affine() = default;
   Affine(int64_t constant) : constant(constant) {}
   bool isConstant() const { return terms.empty(); }
-  bool operator==(const Affine &other) const { return constant == other.constant && terms == other.terms; }
+  bool operator==(const Affine &other) const {
+    return constant == other.constant && terms == other.terms;
+  }
   bool operator<(const Affine &other) const {
     return constant != other.constant ? constant < other.constant : terms < other.terms;
   }
@@ -38,20 +40,22 @@ struct Affine {
   Affine operator-(const Affine &other) const { return *this + other * -1; }
 };
 
-/// The bases of the index expressions of one kernel. The base class knows ranges only, which is enough to analyze a kernel;
-/// the emitter derives from it and gives every base a value.
+/// The bases of the index expressions of one kernel. The base class knows ranges only, which is
+/// enough to analyze a kernel; the emitter derives from it and gives every base a value.
 class IndexSpace {
 public:
   virtual ~IndexSpace() = default;
 
   struct Base {
-    int64_t min, max;     ///< inclusive
-    unsigned depth;       ///< the scope that defines it: 0 is the function
-    int64_t unit;         ///< elements of the iteration space per step of it; 0: not a plain part of a loop variable
-    mlir::Value value;    ///< i64; null while analyzing
+    int64_t min, max; ///< inclusive
+    unsigned depth;   ///< the scope that defines it: 0 is the function
+    int64_t unit; ///< elements of the iteration space per step of it; 0: not a plain part of a loop
+                  ///< variable
+    mlir::Value value; ///< i64; null while analyzing
   };
 
-  Affine addBase(int64_t min, int64_t max, unsigned depth, int64_t unit = 0, mlir::Value value = {});
+  Affine addBase(int64_t min, int64_t max, unsigned depth, int64_t unit = 0,
+                 mlir::Value value = {});
   const Base &base(unsigned id) const { return bases[id]; }
   /// Smallest and largest value, inclusive.
   std::pair<int64_t, int64_t> range(const Affine &index) const;
@@ -65,7 +69,8 @@ public:
   static Affine join(llvm::ArrayRef<Affine> indices, llvm::ArrayRef<int64_t> shape);
 
 protected:
-  /// Called for a division that is not exact: the values of index / divisor and index % divisor, for index ≥ 0.
+  /// Called for a division that is not exact: the values of index / divisor and index % divisor,
+  /// for index ≥ 0.
   virtual std::pair<mlir::Value, mlir::Value> divideValues(const Affine &index, int64_t divisor);
 
 private:

@@ -9,8 +9,8 @@
 //
 //===----------------------------------------------------------------------------===//
 
-#include "compiler/codegen/Passes.h"
 #include "compiler/codegen/Emitter.h"
+#include "compiler/codegen/Passes.h"
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
 #include "mlir/Conversion/FuncToLLVM/ConvertFuncToLLVM.h"
@@ -39,16 +39,24 @@ struct ConvertKernelsToLLVM : PassWrapper<ConvertKernelsToLLVM, OperationPass<Mo
   explicit ConvertKernelsToLLVM(HalfSupport half) {
     f16 = half.f16;
     bf16 = half.bf16;
+    bf16Width = half.bf16Width;
   }
 
   StringRef getArgument() const override { return "convert-kernels-to-llvm"; }
-  StringRef getDescription() const override { return "Kernels become functions of the LLVM dialect; everything else is erased"; }
+  StringRef getDescription() const override {
+    return "Kernels become functions of the LLVM dialect; everything else is erased";
+  }
   void getDependentDialects(DialectRegistry &registry) const override {
-    registry.insert<arith::ArithDialect, cf::ControlFlowDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect>();
+    registry.insert<arith::ArithDialect, cf::ControlFlowDialect, func::FuncDialect,
+                    LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect>();
   }
 
-  Option<bool> f16{*this, "f16", llvm::cl::desc("The CPU converts f16 (F16C)"), llvm::cl::init(false)};
-  Option<bool> bf16{*this, "bf16", llvm::cl::desc("The CPU rounds to bf16 (AVX512-BF16)"), llvm::cl::init(false)};
+  Option<bool> f16{*this, "f16", llvm::cl::desc("The CPU converts f16 (F16C)"),
+                   llvm::cl::init(false)};
+  Option<bool> bf16{*this, "bf16", llvm::cl::desc("The CPU rounds to bf16 (AVX512-BF16)"),
+                    llvm::cl::init(false)};
+  Option<int> bf16Width{*this, "bf16-width", llvm::cl::desc("Elements that it rounds at once"),
+                        llvm::cl::init(16)};
   Option<bool> loops{*this, "loops", llvm::cl::desc("Stop at scalar loops"), llvm::cl::init(false)};
 
   void runOnOperation() override {
@@ -74,6 +82,8 @@ LogicalResult ConvertKernelsToLLVM::writeKernels(ModuleOp module) {
     if (kernel == last)
       continue; // NAME.partial and NAME.combine come together
     last = kernel;
+    if (bf16)
+      kernel->setAttr(kBf16WidthAttr, IntegerAttr::get(IntegerType::get(&getContext(), 32), bf16Width));
     if (failed(emitKernel(kernel)))
       return failure();
   }
@@ -106,7 +116,9 @@ LogicalResult ConvertKernelsToLLVM::lower(ModuleOp module) {
   return applyFullConversion(module, target, std::move(patterns));
 }
 
-std::unique_ptr<Pass> createConvertKernelsToLLVM(HalfSupport half) { return std::make_unique<ConvertKernelsToLLVM>(half); }
+std::unique_ptr<Pass> createConvertKernelsToLLVM(HalfSupport half) {
+  return std::make_unique<ConvertKernelsToLLVM>(half);
+}
 
 void registerCodegenPasses() { PassRegistration<ConvertKernelsToLLVM>(); }
 

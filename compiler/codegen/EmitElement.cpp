@@ -28,6 +28,32 @@ Value Emitter::emit(Value tensor, const Affine &at) {
   return value;
 }
 
+/// True if every element of `value` is a number of the narrower type `half`: one of its values, or chosen among such.
+static bool isExact(Value value, Type half, int depth = 4) {
+  Operation *op = value.getDefiningOp();
+  if (!op || depth == 0)
+    return false;
+  auto operandsFrom = [&](unsigned first) {
+    return llvm::all_of(op->getOperands().drop_front(first),
+                        [&](Value operand) { return isExact(operand, half, depth - 1); });
+  };
+  FloatAttr splat;
+  DenseFPElementsAttr dense;
+  if (matchPattern(value, m_Constant(&dense)) && dense.isSplat())
+    splat = dense.getSplatValue<FloatAttr>();
+  if (splat || matchPattern(value, m_Constant(&splat))) {
+    APFloat number = splat.getValue();
+    bool loses = true;
+    number.convert(cast<FloatType>(half).getFloatSemantics(), APFloat::rmNearestTiesToEven, &loses);
+    return !loses;
+  }
+  if (auto widened = dyn_cast<arith::ExtFOp>(op))
+    return getElementTypeOrSelf(widened.getIn().getType()) == half;
+  if (isa<arith::MaximumFOp, arith::MinimumFOp, arith::NegFOp, math::AbsFOp>(op) || isView(op))
+    return operandsFrom(0);
+  return isa<arith::SelectOp>(op) && operandsFrom(1);
+}
+
 Value Emitter::emitOperation(Value tensor, const Affine &at) {
   Type element = getElementTypeOrSelf(tensor.getType());
   if (auto argument = dyn_cast<BlockArgument>(tensor))
@@ -38,6 +64,14 @@ Value Emitter::emitOperation(Value tensor, const Affine &at) {
   return TypeSwitch<Operation *, Value>(op)
       .Case([&](arith::ConstantOp op) { return emitConstant(op); })
       .Case([&](math::PowFOp op) { return emitPower(op, at); })
+      .Case([&](arith::ExtFOp op) {
+        // A rounding that changes nothing, as of a ReLU of rounded values.
+        auto rounded = op.getIn().getDefiningOp<arith::TruncFOp>();
+        if (rounded && rounded.getIn().getType() == op.getType() &&
+            isExact(rounded.getIn(), getElementTypeOrSelf(rounded.getType())))
+          return emit(rounded.getIn(), at);
+        return emitElementwise(op, at);
+      })
       .Case([&](PadOp op) { return emitPad(op, at); })
       .Case([&](ConcatOp op) { return emitConcat(op, at); })
       .Case([&](GatherOp op) { return emitGather(op, at); })
@@ -48,9 +82,11 @@ Value Emitter::emitOperation(Value tensor, const Affine &at) {
       .Case([&](AveragePoolOp op) { return emitAveragePool(op, at); })
       .Case([&](AveragePoolGradOp op) { return emitAveragePoolGrad(op, at); })
       .Default([&](Operation *op) -> Value {
-        if (op->getDialect() && (isa<arith::ArithDialect>(op->getDialect()) || isa<math::MathDialect>(op->getDialect())))
+        if (op->getDialect() && (isa<arith::ArithDialect>(op->getDialect()) ||
+                                 isa<math::MathDialect>(op->getDialect())))
           return emitElementwise(op, at);
-        fail(op, "is not possible at this place of a kernel of kind " + stringifyKernelKind(getKernelAttr(kernel).getKind()));
+        fail(op, "is not possible at this place of a kernel of kind " +
+                     stringifyKernelKind(getKernelAttr(kernel).getKind()));
         return LLVM::PoisonOp::create(this->at(0), loc, element);
       });
 }
@@ -72,8 +108,10 @@ static void allowContraction(Operation *op) {
   if (!isa<arith::AddFOp, arith::SubFOp, arith::MulFOp>(op))
     return;
   auto flags = op->getAttrOfType<arith::FastMathFlagsAttr>("fastmath");
-  op->setAttr("fastmath", arith::FastMathFlagsAttr::get(op->getContext(), (flags ? flags.getValue() : arith::FastMathFlags::none) |
-                                                                              arith::FastMathFlags::contract));
+  op->setAttr("fastmath",
+              arith::FastMathFlagsAttr::get(
+                  op->getContext(), (flags ? flags.getValue() : arith::FastMathFlags::none) |
+                                        arith::FastMathFlags::contract));
 }
 
 Value Emitter::emitElementwise(Operation *op, const Affine &at) {
@@ -95,7 +133,8 @@ Value Emitter::emitElementwise(Operation *op, const Affine &at) {
   return scalar->getResult(0);
 }
 
-/// Powers that exporters write for squares, roots and reciprocals: a few instructions instead of a call per element.
+/// Powers that exporters write for squares, roots and reciprocals: a few instructions instead of a
+/// call per element.
 Value Emitter::emitPower(math::PowFOp op, const Affine &at) {
   FloatAttr splat;
   DenseFPElementsAttr dense;
@@ -109,7 +148,9 @@ Value Emitter::emitPower(math::PowFOp op, const Affine &at) {
   Value x = emit(op.getLhs(), at);
   OpBuilder &b = this->at(depth(at));
   Type type = x.getType();
-  auto constant = [&](double value) -> Value { return arith::ConstantOp::create(b, loc, b.getFloatAttr(type, value)); };
+  auto constant = [&](double value) -> Value {
+    return arith::ConstantOp::create(b, loc, b.getFloatAttr(type, value));
+  };
   if (exponent == 1)
     return x;
   if (exponent == 2)
@@ -165,7 +206,8 @@ Value Emitter::emitPad(PadOp op, const Affine &at) {
 
   Value padding = emit(op.getValue(), Affine(0));
   unsigned here = depth(at);
-  // Where the innermost loop runs across the border, it is masked; a border in an outer dimension only moves the index.
+  // Where the innermost loop runs across the border, it is masked; a border in an outer dimension
+  // only moves the index.
   if (validDepth == here)
     return branch(
         valid, here, padding.getType(),
@@ -185,19 +227,24 @@ Value Emitter::emitConcat(ConcatOp op, const Affine &at) {
   int64_t axis = op.getAxis();
   SmallVector<Affine> indices = split(at, aroundAxis(tensorShape(op.getResult()), axis));
   Type type = getElementTypeOrSelf(op.getType());
-  std::function<Value(unsigned, int64_t, unsigned)> pick = [&](unsigned input, int64_t offset, unsigned depth) -> Value {
+  std::function<Value(unsigned, int64_t, unsigned)> pick = [&](unsigned input, int64_t offset,
+                                                               unsigned depth) -> Value {
     Value tensor = op.getInputs()[input];
     SmallVector<int64_t, 3> shape = aroundAxis(tensorShape(tensor), axis);
     Affine along = indices[1] + Affine(-offset);
     auto [low, high] = range(along);
-    auto here = [&](unsigned depth) { return emit(tensor, join({indices[0], known(along, shape[1], depth), indices[2]}, shape)); };
+    auto here = [&](unsigned depth) {
+      return emit(tensor, join({indices[0], known(along, shape[1], depth), indices[2]}, shape));
+    };
     if (input + 1 == op.getInputs().size() || high < shape[1])
       return here(depth);
     if (low >= shape[1])
       return pick(input + 1, offset + shape[1], depth);
     Value position = index(along), limit = constant(shape[1]);
-    Value isHere = arith::CmpIOp::create(this->at(this->depth(along)), loc, arith::CmpIPredicate::slt, position, limit);
-    return branch(isHere, depth, type, here, [&](unsigned inner) { return pick(input + 1, offset + shape[1], inner); });
+    Value isHere = arith::CmpIOp::create(this->at(this->depth(along)), loc,
+                                         arith::CmpIPredicate::slt, position, limit);
+    return branch(isHere, depth, type, here,
+                  [&](unsigned inner) { return pick(input + 1, offset + shape[1], inner); });
   };
   return pick(0, 0, depth(at));
 }
@@ -224,7 +271,8 @@ Value Emitter::emitIota(IotaOp op, const Affine &at) {
   Affine along = split(at, aroundAxis(tensorShape(op.getResult()), op.getAxis()))[1];
   Value value = index(along);
   Type type = getElementTypeOrSelf(op.getType());
-  return type.isInteger(64) ? value : arith::TruncIOp::create(this->at(depth(along)), loc, type, value);
+  return type.isInteger(64) ? value
+                            : arith::TruncIOp::create(this->at(depth(along)), loc, type, value);
 }
 
 //===----------------------------------------------------------------------------===//
@@ -233,11 +281,14 @@ Value Emitter::emitIota(IotaOp op, const Affine &at) {
 
 namespace {
 /// 32-bit words: (counter[0..3], key[0..1]) → four words; ten rounds of
-///   (c0, c1, c2, c3) ← (high(M1·c2) ^ c1 ^ k0, low(M1·c2), high(M0·c0) ^ c3 ^ k1, low(M0·c0)),  k += W.
+///   (c0, c1, c2, c3) ← (high(M1·c2) ^ c1 ^ k0, low(M1·c2), high(M0·c0) ^ c3 ^ k1, low(M0·c0)),  k
+///   += W.
 struct Philox {
   OpBuilder &b;
   Location loc;
-  Value word(uint32_t value) const { return arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(static_cast<int32_t>(value))); }
+  Value word(uint32_t value) const {
+    return arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(static_cast<int32_t>(value)));
+  }
   Value exclusive(Value x, Value y) const { return arith::XOrIOp::create(b, loc, x, y); }
 
   std::pair<Value, Value> multiply(uint32_t factor, Value x) const { // low, high
@@ -246,7 +297,8 @@ struct Philox {
     Value product = arith::MulIOp::create(b, loc, wide, by);
     Value bits = arith::ConstantOp::create(b, loc, b.getI64IntegerAttr(32));
     Value high = arith::ShRUIOp::create(b, loc, product, bits);
-    return {arith::TruncIOp::create(b, loc, b.getI32Type(), product), arith::TruncIOp::create(b, loc, b.getI32Type(), high)};
+    return {arith::TruncIOp::create(b, loc, b.getI32Type(), product),
+            arith::TruncIOp::create(b, loc, b.getI32Type(), high)};
   }
 
   SmallVector<Value> block(std::array<Value, 4> c, std::array<Value, 2> k) const {
@@ -257,7 +309,8 @@ struct Philox {
       }
       auto [low0, high0] = multiply(0xD2511F53, c[0]);
       auto [low1, high1] = multiply(0xCD9E8D57, c[2]);
-      c = {exclusive(exclusive(high1, c[1]), k[0]), low1, exclusive(exclusive(high0, c[3]), k[1]), low0};
+      c = {exclusive(exclusive(high1, c[1]), k[0]), low1, exclusive(exclusive(high0, c[3]), k[1]),
+           low0};
     }
     return SmallVector<Value>(c.begin(), c.end());
   }
@@ -268,11 +321,14 @@ Value Emitter::emitRandom(RandomUniformOp op, const Affine &at) {
   auto [counter, wordIndex] = divide(at, 4);
   SmallVector<Value> &words = blocks[{op, counter}];
   if (words.empty()) {
-    Value run = emit(op.getState(), Affine(0)), micro = emit(op.getState(), Affine(1)), count = index(counter);
+    Value run = emit(op.getState(), Affine(0)), micro = emit(op.getState(), Affine(1)),
+          count = index(counter);
     unsigned depth = this->depth(counter);
     OpBuilder &b = this->at(depth);
     Philox philox{b, loc};
-    auto low = [&](Value wide) -> Value { return arith::TruncIOp::create(b, loc, b.getI32Type(), wide); };
+    auto low = [&](Value wide) -> Value {
+      return arith::TruncIOp::create(b, loc, b.getI32Type(), wide);
+    };
     auto high = [&](Value wide) -> Value {
       Value bits = arith::ConstantOp::create(b, loc, b.getI64IntegerAttr(32));
       return low(arith::ShRUIOp::create(b, loc, wide, bits));
@@ -289,7 +345,8 @@ Value Emitter::emitRandom(RandomUniformOp op, const Affine &at) {
     Value which = index(wordIndex);
     Value one = constant(1), two = constant(2);
     OpBuilder &b = this->at(depth);
-    Value isOdd = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, arith::AndIOp::create(b, loc, which, one), one);
+    Value isOdd = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                        arith::AndIOp::create(b, loc, which, one), one);
     Value isUpper = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::uge, which, two);
     Value lower = arith::SelectOp::create(b, loc, isOdd, words[1], words[0]);
     Value upper = arith::SelectOp::create(b, loc, isOdd, words[3], words[2]);
@@ -304,72 +361,6 @@ Value Emitter::emitRandom(RandomUniformOp op, const Affine &at) {
   Value uniform = arith::SIToFPOp::create(b, loc, computed, mantissa);
   Value unit = arith::ConstantOp::create(b, loc, b.getFloatAttr(computed, 0x1p-24));
   return convert(arith::MulFOp::create(b, loc, uniform, unit), type, depth);
-}
-
-//===----------------------------------------------------------------------------===//
-// Reductions
-//===----------------------------------------------------------------------------===//
-
-Type Emitter::accumulatorOf(ReduceOp reduce) {
-  return accumulatorType(getElementTypeOrSelf(reduce.getInput().getType()), getElementTypeOrSelf(reduce.getType()));
-}
-
-Value Emitter::identity(ReductionKind kind, Type type) {
-  OpBuilder &b = at(0);
-  TypedAttr value;
-  if (auto integer = dyn_cast<IntegerType>(type)) {
-    unsigned width = integer.getWidth();
-    APInt bits = kind == ReductionKind::product ? APInt(width, 1)
-                 : kind == ReductionKind::sum   ? APInt(width, 0)
-                 : width == 1                   ? APInt(1, kind == ReductionKind::min)
-                 : kind == ReductionKind::max   ? APInt::getSignedMinValue(width)
-                                                : APInt::getSignedMaxValue(width);
-    value = b.getIntegerAttr(type, bits);
-  } else {
-    double number = kind == ReductionKind::product ? 1 : kind == ReductionKind::sum ? 0 : kind == ReductionKind::max ? -INFINITY : INFINITY;
-    value = b.getFloatAttr(type, number);
-  }
-  return arith::ConstantOp::create(b, loc, value);
-}
-
-Value Emitter::accumulate(OpBuilder &b, ReductionKind kind, Value sum, Value x, bool reassociate) {
-  using Flags = arith::FastMathFlags;
-  Flags flags = reassociate ? Flags::reassoc | Flags::contract : Flags::contract;
-  if (isa<FloatType>(sum.getType())) {
-    switch (kind) {
-    case ReductionKind::sum:
-      return arith::AddFOp::create(b, loc, sum, x, flags);
-    case ReductionKind::product:
-      return arith::MulFOp::create(b, loc, sum, x, flags);
-    case ReductionKind::max: // which of -0 and +0 wins is open
-      return arith::MaximumFOp::create(b, loc, sum, x, Flags::nsz);
-    case ReductionKind::min:
-      return arith::MinimumFOp::create(b, loc, sum, x, Flags::nsz);
-    }
-  }
-  bool isBool = sum.getType().isInteger(1);
-  switch (kind) {
-  case ReductionKind::sum:
-    return arith::AddIOp::create(b, loc, sum, x);
-  case ReductionKind::product:
-    return arith::MulIOp::create(b, loc, sum, x);
-  case ReductionKind::max:
-    return isBool ? arith::OrIOp::create(b, loc, sum, x).getResult() : arith::MaxSIOp::create(b, loc, sum, x).getResult();
-  case ReductionKind::min:
-    return isBool ? arith::AndIOp::create(b, loc, sum, x).getResult() : arith::MinSIOp::create(b, loc, sum, x).getResult();
-  }
-  return {};
-}
-
-Value Emitter::operandOf(ReduceOp reduce, const Affine &at) {
-  Value x = emit(reduce.getInput(), at);
-  Type type = accumulatorOf(reduce);
-  if (isa<IntegerType>(type) && type != x.getType()) { // a count: bits are unsigned
-    OpBuilder &b = this->at(depth(at));
-    return x.getType().isInteger(1) ? arith::ExtUIOp::create(b, loc, type, x).getResult()
-                                    : arith::ExtSIOp::create(b, loc, type, x).getResult();
-  }
-  return convert(x, type, depth(at));
 }
 
 } // namespace mpc

@@ -9,7 +9,9 @@ using namespace mlir;
 
 namespace mpc {
 
-static ValueRange resultsOf(func::FuncOp kernel) { return kernel.front().getTerminator()->getOperands(); }
+static ValueRange resultsOf(func::FuncOp kernel) {
+  return kernel.front().getTerminator()->getOperands();
+}
 
 LogicalResult emitKernel(func::FuncOp kernel) {
   KernelAttr attr = getKernelAttr(kernel);
@@ -60,7 +62,8 @@ LogicalResult emitMapKernel(func::FuncOp kernel) {
 namespace {
 // A value this expensive, needed again in a later phase, is kept instead of computed again.
 constexpr double kKeepCost = 9;
-// Bytes of a row that may be kept in the frame: about half of a second-level cache, and far less than a thread's stack.
+// Bytes of a row that may be kept in the frame: about half of a second-level cache, and far less
+// than a thread's stack.
 constexpr int64_t kKeepBytes = 256 << 10;
 
 /// Which reductions run together, and which values of a row are kept from phase to phase.
@@ -70,8 +73,8 @@ struct RowPhases {
   /// Reductions per phase; the last phase has none, it stores.
   SmallVector<SmallVector<ReduceOp>> reductions;
   struct Kept {
-    unsigned phase;       ///< computes and stores it
-    int64_t result = -1;  ///< in this result's buffer, else in the frame
+    unsigned phase;      ///< computes and stores it
+    int64_t result = -1; ///< in this result's buffer, else in the frame
     Value array;
   };
   llvm::MapVector<Value, Kept> kept;
@@ -92,7 +95,8 @@ private:
 
 RowPhases::Reach RowPhases::reach(ArrayRef<Value> roots) const {
   AccessWalk walk;
-  Affine row = walk.addBase(0, rows - 1, 1), element = row * columns + walk.addBase(0, columns - 1, 2);
+  Affine row = walk.addBase(0, rows - 1, 1),
+         element = row * columns + walk.addBase(0, columns - 1, 2);
   for (Value root : roots)
     walk.visit(root, elementsOf(tensorShape(root)) == rows * columns ? element : row);
   Reach reach;
@@ -105,8 +109,10 @@ RowPhases::Reach RowPhases::reach(ArrayRef<Value> roots) const {
   return reach;
 }
 
-/// What computing the values again would cost: `elements` beginning with `value`, without what other kept values hold.
-double coneCost(Value value, const SmallPtrSetImpl<Operation *> &atElement, llvm::function_ref<bool(Value)> isKept) {
+/// What computing the values again would cost: `elements` beginning with `value`, without what
+/// other kept values hold.
+double coneCost(Value value, const SmallPtrSetImpl<Operation *> &atElement,
+                llvm::function_ref<bool(Value)> isKept) {
   SetVector<Value> cone;
   cone.insert(value);
   double cost = 0;
@@ -125,8 +131,10 @@ double coneCost(Value value, const SmallPtrSetImpl<Operation *> &atElement, llvm
   return cost;
 }
 
-RowPhases::RowPhases(func::FuncOp kernel, int64_t rows, int64_t columns) : rows(rows), columns(columns) {
-  // A reduction's phase follows those of the reductions that its operand needs; body order is dependency order.
+RowPhases::RowPhases(func::FuncOp kernel, int64_t rows, int64_t columns)
+    : rows(rows), columns(columns) {
+  // A reduction's phase follows those of the reductions that its operand needs; body order is
+  // dependency order.
   DenseMap<Operation *, unsigned> phaseOf;
   auto after = [&](const Reach &reach) {
     unsigned phase = 0;
@@ -177,7 +185,8 @@ void RowPhases::choose(func::FuncOp kernel, ArrayRef<Reach> perPhase) {
     for (Value value : perPhase[phase].elements)
       if (Operation *op = value.getDefiningOp())
         atElement.insert(op);
-    // Users come first, so the largest computation that an earlier phase has done is met before its parts.
+    // Users come first, so the largest computation that an earlier phase has done is met before its
+    // parts.
     SmallPtrSet<Value, 32> covered;
     auto cover = [&](Value value) {
       SmallVector<Value> work{value};
@@ -217,7 +226,8 @@ LogicalResult emitRowKernel(func::FuncOp kernel) {
   RowPhases phases(kernel, loops.rows, columns);
   Emitter e(kernel, kernel.getName());
   for (auto &[value, keep] : phases.kept)
-    keep.array = keep.result >= 0 ? e.results[keep.result] : e.array(getElementTypeOrSelf(value.getType()), columns);
+    keep.array = keep.result >= 0 ? e.results[keep.result]
+                                  : e.array(getElementTypeOrSelf(value.getType()), columns);
 
   e.rangeLoop(loops.rows, columns, [&](const Affine &row) {
     DenseMap<Value, Value> reduced;
@@ -233,22 +243,24 @@ LogicalResult emitRowKernel(func::FuncOp kernel) {
       }
       auto keep = phases.kept.find(tensor);
       if (keep != phases.kept.end() && keep->second.phase < phase && at == element)
-        return e.loadHere(keep->second.array, getElementTypeOrSelf(tensor.getType()), place(keep->second));
+        return e.loadHere(keep->second.array, getElementTypeOrSelf(tensor.getType()),
+                          place(keep->second));
       return {};
     };
     // for j: for k, at element row · columns + j · inner + k
     auto overRow = [&](ValueRange inits, llvm::function_ref<SmallVector<Value>(ValueRange)> body) {
       int64_t together = phases.random[phase] ? loops.together : 1;
       return e.loop(loops.innerOuter, loops.inner, inits, [&](const Affine &j, ValueRange outer) {
-        return e.loop(loops.inner / together, together, outer, [&](const Affine &k, ValueRange carried) {
-          SmallVector<Value> next(carried);
-          for (int64_t i = 0; i < together; ++i) {
-            column = j * loops.inner + k * together + i;
-            element = row * columns + column;
-            next = body(next);
-          }
-          return next;
-        });
+        return e.loop(loops.inner / together, together, outer,
+                      [&](const Affine &k, ValueRange carried) {
+                        SmallVector<Value> next(carried);
+                        for (int64_t i = 0; i < together; ++i) {
+                          column = j * loops.inner + k * together + i;
+                          element = row * columns + column;
+                          next = body(next);
+                        }
+                        return next;
+                      });
       });
     };
 
@@ -256,7 +268,7 @@ LogicalResult emitRowKernel(func::FuncOp kernel) {
       MutableArrayRef<ReduceOp> reductions = phases.reductions[phase];
       SmallVector<Value> inits;
       for (ReduceOp reduce : reductions)
-        inits.push_back(e.identity(reduce.getKind(), Emitter::accumulatorOf(reduce)));
+        inits.push_back(e.startCarried(reduce));
       SmallVector<Value> sums = overRow(inits, [&](ValueRange carried) {
         SmallVector<Value> next, operands;
         for (ReduceOp reduce : reductions)
@@ -265,11 +277,12 @@ LogicalResult emitRowKernel(func::FuncOp kernel) {
           if (keep.phase == phase)
             e.store(keep.array, e.emit(value, element), place(keep));
         for (auto [i, reduce] : llvm::enumerate(reductions))
-          next.push_back(e.accumulate(e.here(), reduce.getKind(), carried[i], operands[i], true));
+          next.push_back(e.carryOn(reduce, carried[i], operands[i]));
         return next;
       });
       for (auto [i, reduce] : llvm::enumerate(reductions))
-        reduced[reduce.getResult()] = e.convert(sums[i], getElementTypeOrSelf(reduce.getType()), e.depth());
+        reduced[reduce.getResult()] = e.convert(e.endCarried(reduce, sums[i]),
+                                                getElementTypeOrSelf(reduce.getType()), e.depth());
     }
 
     // Last phase: what has the domain's shape, then what has one element per row.
@@ -277,7 +290,9 @@ LogicalResult emitRowKernel(func::FuncOp kernel) {
     for (auto [i, result] : llvm::enumerate(resultsOf(kernel))) {
       auto keep = phases.kept.find(result);
       if (columns == 1 || elementsOf(tensorShape(result)) != loops.rows)
-        (keep != phases.kept.end() && keep->second.result == static_cast<int64_t>(i)) ? void() : wide.push_back(i);
+        (keep != phases.kept.end() && keep->second.result == static_cast<int64_t>(i))
+            ? void()
+            : wide.push_back(i);
       else
         narrow.push_back(i);
     }
@@ -314,7 +329,8 @@ LogicalResult emitScatterKernel(func::FuncOp kernel) {
   Type type = getElementTypeOrSelf(scatter.getType());
   Value result = e.results[0];
 
-  // The elements [low, high) behind the axis: every one is initialized, then gets its updates in the order of the indices.
+  // The elements [low, high) behind the axis: every one is initialized, then gets its updates in
+  // the order of the indices.
   auto block = [&](const Affine &before, Value low, Value high) {
     auto behind = [&](llvm::function_ref<void(const Affine &)> body) {
       e.loop(low, high, 1, 0, loops.behind - 1, 1, {}, [&](const Affine &k, ValueRange) {
@@ -327,20 +343,27 @@ LogicalResult emitScatterKernel(func::FuncOp kernel) {
       e.loop(loops.size, loops.behind, {}, [&](const Affine &v, ValueRange) {
         behind([&](const Affine &k) {
           Affine at = (first + v) * loops.behind + k;
-          e.store(result, scatter.getInit() ? e.emit(scatter.getInit(), at) : e.identity(ReductionKind::sum, type), at);
+          e.store(result,
+                  scatter.getInit() ? e.emit(scatter.getInit(), at)
+                                    : e.identity(ReductionKind::sum, type),
+                  at);
         });
         return SmallVector<Value>();
       });
     e.loop(loops.count, loops.behind, {}, [&](const Affine &i, ValueRange) {
-      Value position = e.emit(scatter.getIndices(), i), zero = e.constant(0), last = e.constant(loops.size - 1);
+      Value position = e.emit(scatter.getIndices(), i), zero = e.constant(0),
+            last = e.constant(loops.size - 1);
       OpBuilder &b = e.here();
       if (!position.getType().isInteger(64))
         position = arith::ExtSIOp::create(b, e.loc, b.getI64Type(), position);
-      position = arith::MinSIOp::create(b, e.loc, arith::MaxSIOp::create(b, e.loc, position, zero), last);
+      position =
+          arith::MinSIOp::create(b, e.loc, arith::MaxSIOp::create(b, e.loc, position, zero), last);
       Affine v = e.addBase(0, loops.size - 1, e.depth(), 0, position);
       behind([&](const Affine &k) {
         Affine at = (first + v) * loops.behind + k;
-        Value update = e.convert(e.emit(scatter.getUpdates(), (before * loops.count + i) * loops.behind + k), type, e.depth());
+        Value update =
+            e.convert(e.emit(scatter.getUpdates(), (before * loops.count + i) * loops.behind + k),
+                      type, e.depth());
         Value old = e.loadHere(result, type, at);
         e.store(result, e.accumulate(e.here(), ReductionKind::sum, old, update, false), at);
       });
@@ -352,10 +375,13 @@ LogicalResult emitScatterKernel(func::FuncOp kernel) {
     Value size = e.constant(loops.block), limit = e.constant(loops.behind);
     OpBuilder &b = e.here();
     Value low = arith::MulIOp::create(b, e.loc, e.begin, size);
-    Value high = arith::MinSIOp::create(b, e.loc, arith::MulIOp::create(b, e.loc, e.end, size), limit);
+    Value high =
+        arith::MinSIOp::create(b, e.loc, arith::MulIOp::create(b, e.loc, e.end, size), limit);
     block(Affine(0), low, high);
   } else {
-    e.rangeLoop(loops.before, loops.behind, [&](const Affine &before) { block(before, e.constant(0), e.constant(loops.behind)); });
+    e.rangeLoop(loops.before, loops.behind, [&](const Affine &before) {
+      block(before, e.constant(0), e.constant(loops.behind));
+    });
   }
   return e.finish();
 }

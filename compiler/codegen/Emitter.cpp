@@ -13,7 +13,8 @@ static int64_t bytesOf(Type tensor) {
   return elementsOf(type.getShape()) * storedBytes(type.getElementType());
 }
 
-Emitter::Emitter(func::FuncOp kernel, StringRef name) : kernel(kernel), loc(kernel.getLoc()), builder(kernel.getContext()) {
+Emitter::Emitter(func::FuncOp kernel, StringRef name)
+    : kernel(kernel), loc(kernel.getLoc()), builder(kernel.getContext()) {
   builder.setInsertionPoint(kernel);
   Type i64 = builder.getI64Type(), pointer = LLVM::LLVMPointerType::get(builder.getContext());
   ArrayRef<int64_t> aliases = getKernelAttr(kernel).getAliases().asArrayRef();
@@ -40,7 +41,8 @@ Emitter::Emitter(func::FuncOp kernel, StringRef name) : kernel(kernel), loc(kern
 
   SmallVector<Type> types{i64, i64};
   types.append(bufferBytes.size(), pointer);
-  body = func::FuncOp::create(builder, loc, (name + ".body").str(), builder.getFunctionType(types, {}));
+  body = func::FuncOp::create(builder, loc, (name + ".body").str(),
+                              builder.getFunctionType(types, {}));
   body.setPrivate();
   for (auto [i, bytes] : llvm::enumerate(bufferBytes)) {
     body.setArgAttr(i + 2, "llvm.noalias", builder.getUnitAttr());
@@ -49,19 +51,22 @@ Emitter::Emitter(func::FuncOp kernel, StringRef name) : kernel(kernel), loc(kern
     if (bytes > 0)
       body.setArgAttr(i + 2, "llvm.dereferenceable", builder.getI64IntegerAttr(bytes));
   }
-  auto outer = func::FuncOp::create(builder, loc, name, builder.getFunctionType({i64, i64, pointer}, {}));
+  auto outer =
+      func::FuncOp::create(builder, loc, name, builder.getFunctionType({i64, i64, pointer}, {}));
 
   // NAME: an empty range does nothing; else loads the pointers and calls NAME.body.
   Block *entry = outer.addEntryBlock();
   builder.setInsertionPointToEnd(entry);
-  Value nonEmpty = arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::slt, entry->getArgument(0), entry->getArgument(1));
+  Value nonEmpty = arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::slt,
+                                         entry->getArgument(0), entry->getArgument(1));
   auto guard = scf::IfOp::create(builder, loc, nonEmpty, /*withElseRegion=*/false);
   func::ReturnOp::create(builder, loc);
   builder.setInsertionPointToStart(guard.thenBlock());
   SmallVector<Value> operands{entry->getArgument(0), entry->getArgument(1)};
   for (unsigned position : bufferOf) {
     Value slot = LLVM::GEPOp::create(builder, loc, pointer, pointer, entry->getArgument(2),
-                                     ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(position)}, LLVM::GEPNoWrapFlags::inbounds);
+                                     ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(position)},
+                                     LLVM::GEPNoWrapFlags::inbounds);
     operands.push_back(LLVM::LoadOp::create(builder, loc, pointer, slot));
   }
   func::CallOp::create(builder, loc, body, operands);
@@ -86,7 +91,8 @@ LogicalResult Emitter::finish() {
 
 void Emitter::fail(Operation *op, const Twine &why) {
   if (!failed)
-    op->emitError("code generation of kernel '") << kernel.getName() << "': " << op->getName() << " " << why;
+    op->emitError("code generation of kernel '")
+        << kernel.getName() << "': " << op->getName() << " " << why;
   failed = true;
 }
 
@@ -99,8 +105,10 @@ OpBuilder &Emitter::at(unsigned depth) {
   return builder;
 }
 
-/// Runs fn with the block as the scope inside `parent`; the scopes inside `parent` so far come back afterwards.
-template <typename Fn> auto Emitter::inScope(unsigned parent, Operation *child, Block *block, Fn fn) {
+/// Runs fn with the block as the scope inside `parent`; the scopes inside `parent` so far come back
+/// afterwards.
+template <typename Fn>
+auto Emitter::inScope(unsigned parent, Operation *child, Block *block, Fn fn) {
   SmallVector<Scope> inner(scopes.begin() + parent + 1, scopes.end());
   scopes.truncate(parent + 1);
   Operation *outerChild = std::exchange(scopes.back().child, child);
@@ -112,15 +120,49 @@ template <typename Fn> auto Emitter::inScope(unsigned parent, Operation *child, 
   return result;
 }
 
-/// LLVM unrolls a short innermost loop before its vectorizer sees it, and then vectorizes the loop around it, by gathers: keep it a loop.
-static void keepForVectorizer(scf::ForOp loop) {
-  MLIRContext *context = loop.getContext();
-  auto unroll = LLVM::LoopUnrollAttr::get(context, BoolAttr::get(context, true), {}, {}, {}, {}, {}, {});
-  loop->setAttr("loop_annotation", LLVM::LoopAnnotationAttr::get(context, {}, {}, {}, unroll, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}));
-}
 static constexpr int64_t kShortestVectorLoop = 16, kLongestUnrolled = 128;
 
-SmallVector<Value> Emitter::loop(Value low, Value high, int64_t step, int64_t min, int64_t max, int64_t unit, ValueRange inits, LoopBody body) {
+/// True if what an innermost loop carries may be summed in any order.
+static bool reorders(scf::ForOp loop) {
+  return llvm::all_of(loop.getBody()->getTerminator()->getOperands(), [](Value next) {
+    auto fast = next.getDefiningOp<arith::ArithFastMathInterface>();
+    return fast && arith::bitEnumContainsAny(fast.getFastMathFlagsAttr().getValue(),
+                                             arith::FastMathFlags::reassoc);
+  });
+}
+
+static bool roundsToBf16(scf::ForOp loop) {
+  return loop
+      .walk([](arith::TruncFOp op) {
+        return op.getType().isBF16() ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+/// What LLVM has to be told about an innermost loop. It unrolls a short one before its vectorizer sees it, and then vectorizes
+/// the loop around it, by gathers: keep it a loop. And it thinks that rounding to bf16 is dearer the more elements are rounded at
+/// once, though it is one instruction: say how many.
+void Emitter::annotate(scf::ForOp loop, int64_t extent, bool isRegular) {
+  if (extent < kShortestVectorLoop || !loop.getBody()->getOps<scf::ForOp>().empty())
+    return;
+  MLIRContext *context = loop.getContext();
+  LLVM::LoopUnrollAttr unroll;
+  LLVM::LoopVectorizeAttr vectorize;
+  if (extent <= kLongestUnrolled)
+    unroll =
+        LLVM::LoopUnrollAttr::get(context, BoolAttr::get(context, true), {}, {}, {}, {}, {}, {});
+  auto width = kernel->getAttrOfType<IntegerAttr>(kBf16WidthAttr);
+  if (width && isRegular && reorders(loop) && roundsToBf16(loop))
+    vectorize = LLVM::LoopVectorizeAttr::get(context, BoolAttr::get(context, false), {}, {}, width,
+                                             {}, {}, {});
+  if (unroll || vectorize)
+    loop->setAttr("loop_annotation",
+                  LLVM::LoopAnnotationAttr::get(context, {}, vectorize, {}, unroll, {}, {}, {}, {},
+                                                {}, {}, {}, {}, {}, {}, {}));
+}
+
+SmallVector<Value> Emitter::loop(Value low, Value high, int64_t step, int64_t min, int64_t max,
+                                 int64_t unit, ValueRange inits, LoopBody body) {
   Value stepValue = constant(step);
   SmallVector<Value> carried(inits);
   auto loop = scf::ForOp::create(here(), loc, low, high, stepValue, carried);
@@ -130,11 +172,12 @@ SmallVector<Value> Emitter::loop(Value low, Value high, int64_t step, int64_t mi
   unsigned parent = depth();
   return inScope(parent, loop, block, [&]() {
     Affine i = addBase(min, max, parent + 1, unit, loop.getInductionVar());
+    auto outer = std::exchange(loopBase, i.isConstant() ? std::nullopt : std::optional(i.terms.front().first));
+    unsigned before = scattered;
     SmallVector<Value> next = body(i, loop.getRegionIterArgs());
     scf::YieldOp::create(at(parent + 1), loc, next);
-    int64_t extent = max - min + 1;
-    if (extent >= kShortestVectorLoop && extent <= kLongestUnrolled && block->getOps<scf::ForOp>().empty())
-      keepForVectorizer(loop);
+    loopBase = outer;
+    annotate(loop, max - min + 1, step == 1 && scattered == before);
     return SmallVector<Value>(loop.getResults());
   });
 }
@@ -145,7 +188,8 @@ SmallVector<Value> Emitter::loop(int64_t extent, int64_t unit, ValueRange inits,
   return loop(constant(0), constant(extent), 1, 0, extent - 1, unit, inits, body);
 }
 
-void Emitter::rangeLoop(int64_t extent, int64_t unit, llvm::function_ref<void(const Affine &)> body) {
+void Emitter::rangeLoop(int64_t extent, int64_t unit,
+                        llvm::function_ref<void(const Affine &)> body) {
   if (extent == 1)
     return body(Affine(0)); // NAME does not call the body for an empty range
   loop(begin, end, 1, 0, extent - 1, unit, {}, [&](const Affine &i, ValueRange) {
@@ -200,7 +244,8 @@ Value Emitter::index(const Affine &index) {
     Value term = base(id).value;
     if (c != 1) {
       Value factor = constant(c);
-      term = arith::MulIOp::create(at(deepest), loc, term, factor, arith::IntegerOverflowFlags::nsw);
+      term =
+          arith::MulIOp::create(at(deepest), loc, term, factor, arith::IntegerOverflowFlags::nsw);
     }
     value = value ? add(at(deepest), loc, value, term) : term;
   }
@@ -218,7 +263,8 @@ Value Emitter::inside(const Affine &index, int64_t size) {
   if (within(index, 0, size))
     return {};
   Value value = this->index(index), limit = constant(size);
-  return arith::CmpIOp::create(at(depth(index)), loc, arith::CmpIPredicate::ult, value, limit); // negative is large
+  return arith::CmpIOp::create(at(depth(index)), loc, arith::CmpIPredicate::ult, value,
+                               limit); // negative is large
 }
 
 Affine Emitter::clamped(const Affine &index, int64_t size) {
@@ -244,23 +290,39 @@ Affine Emitter::known(const Affine &index, int64_t size, unsigned depth) {
 // Memory
 //===----------------------------------------------------------------------------===//
 
-static Type storedType(Type element) { return element.isInteger(1) ? IntegerType::get(element.getContext(), 8) : element; }
+static Type storedType(Type element) {
+  return element.isInteger(1) ? IntegerType::get(element.getContext(), 8) : element;
+}
 
 static Value address(OpBuilder &b, Location loc, Value pointer, Type element, Value index) {
-  return LLVM::GEPOp::create(b, loc, pointer.getType(), storedType(element), pointer, ArrayRef<LLVM::GEPArg>{index},
-                             LLVM::GEPNoWrapFlags::inbounds);
+  return LLVM::GEPOp::create(b, loc, pointer.getType(), storedType(element), pointer,
+                             ArrayRef<LLVM::GEPArg>{index}, LLVM::GEPNoWrapFlags::inbounds);
+}
+
+/// Along the innermost loop, elements of memory should follow each other, or be one.
+void Emitter::noteAccess(const Affine &index) {
+  if (!loopBase)
+    return;
+  for (auto [id, c] : index.terms)
+    if (base(id).depth >= base(*loopBase).depth && (id != *loopBase || c != 1)) {
+      ++scattered;
+      return;
+    }
 }
 
 Value Emitter::load(Value pointer, Type element, const Affine &index, unsigned depth) {
+  noteAccess(index);
   Value offset = this->index(index);
   OpBuilder &b = at(depth);
-  Value value = LLVM::LoadOp::create(b, loc, storedType(element), address(b, loc, pointer, element, offset), storedBytes(element));
+  Value value = LLVM::LoadOp::create(
+      b, loc, storedType(element), address(b, loc, pointer, element, offset), storedBytes(element));
   if (element.isInteger(1))
     value = arith::TruncIOp::create(b, loc, element, value);
   return value;
 }
 
 void Emitter::store(Value pointer, Value scalar, const Affine &index) {
+  noteAccess(index);
   Value offset = this->index(index);
   OpBuilder &b = here();
   Value to = address(b, loc, pointer, scalar.getType(), offset);
@@ -273,7 +335,8 @@ void Emitter::store(Value pointer, Value scalar, const Affine &index) {
 Value Emitter::array(Type element, int64_t count) {
   Value size = constant(count);
   OpBuilder &b = at(0);
-  return LLVM::AllocaOp::create(b, loc, LLVM::LLVMPointerType::get(b.getContext()), storedType(element), size, 64);
+  return LLVM::AllocaOp::create(b, loc, LLVM::LLVMPointerType::get(b.getContext()),
+                                storedType(element), size, 64);
 }
 
 } // namespace mpc

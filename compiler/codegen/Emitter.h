@@ -22,22 +22,31 @@
 #include <functional>
 #include <optional>
 
+namespace mlir::scf {
+class ForOp;
+}
+
 namespace mpc {
+
+/// Of a kernel, for the Emitter: elements that the CPU rounds to bf16 at once. None: it has no instruction for that.
+inline constexpr llvm::StringLiteral kBf16WidthAttr = "mpc.bf16_width";
 
 class Emitter : public IndexSpace {
 public:
   /// Adds NAME (the function of Program.h's MpcKernel) and NAME.body in front of `kernel`.
   Emitter(mlir::func::FuncOp kernel, llvm::StringRef name);
-  /// Ends the function; fails where the body held something that cannot be emitted (reported at the operation).
+  /// Ends the function; fails where the body held something that cannot be emitted (reported at the
+  /// operation).
   llvm::LogicalResult finish();
 
   mlir::func::FuncOp kernel;
   mlir::Location loc;
-  mlir::Value begin, end; ///< i64
-  mlir::Value scratch;    ///< kind column only
+  mlir::Value begin, end;                            ///< i64
+  mlir::Value scratch;                               ///< kind column only
   llvm::SmallVector<mlir::Value> arguments, results; ///< pointers
 
-  /// Asked first for every value: row and column kernels answer for reductions and cached values. Null: no answer.
+  /// Asked first for every value: row and column kernels answer for reductions and cached values.
+  /// Null: no answer.
   std::function<mlir::Value(mlir::Value, const Affine &)> resolve;
 
   // Scopes.
@@ -47,12 +56,16 @@ public:
   mlir::OpBuilder &at(unsigned depth);
   mlir::OpBuilder &here() { return at(depth()); }
 
-  using LoopBody = llvm::function_ref<llvm::SmallVector<mlir::Value>(const Affine &, mlir::ValueRange)>;
-  /// for i = low; i < high; i += step, in the innermost scope, carrying `inits`. i lies in [min, max]; `unit` as in IndexSpace::Base.
-  llvm::SmallVector<mlir::Value> loop(mlir::Value low, mlir::Value high, int64_t step, int64_t min, int64_t max, int64_t unit,
-                                      mlir::ValueRange inits, LoopBody body);
+  using LoopBody =
+      llvm::function_ref<llvm::SmallVector<mlir::Value>(const Affine &, mlir::ValueRange)>;
+  /// for i = low; i < high; i += step, in the innermost scope, carrying `inits`. i lies in [min,
+  /// max]; `unit` as in IndexSpace::Base.
+  llvm::SmallVector<mlir::Value> loop(mlir::Value low, mlir::Value high, int64_t step, int64_t min,
+                                      int64_t max, int64_t unit, mlir::ValueRange inits,
+                                      LoopBody body);
   /// for i = 0; i < extent: no loop at all where extent is 1.
-  llvm::SmallVector<mlir::Value> loop(int64_t extent, int64_t unit, mlir::ValueRange inits, LoopBody body);
+  llvm::SmallVector<mlir::Value> loop(int64_t extent, int64_t unit, mlir::ValueRange inits,
+                                      LoopBody body);
   /// Positions [begin, end) of [0, extent).
   void rangeLoop(int64_t extent, int64_t unit, llvm::function_ref<void(const Affine &)> body);
 
@@ -68,25 +81,35 @@ public:
 
   // Memory. Elements are as the program sees them: i1 is converted from and to bytes.
   /// An argument's element: computed where its index is known.
-  mlir::Value load(mlir::Value pointer, mlir::Type element, const Affine &index) { return load(pointer, element, index, depth(index)); }
+  mlir::Value load(mlir::Value pointer, mlir::Type element, const Affine &index) {
+    return load(pointer, element, index, depth(index));
+  }
   /// An element of memory that this function writes too: read now.
-  mlir::Value loadHere(mlir::Value pointer, mlir::Type element, const Affine &index) { return load(pointer, element, index, depth()); }
+  mlir::Value loadHere(mlir::Value pointer, mlir::Type element, const Affine &index) {
+    return load(pointer, element, index, depth());
+  }
   void store(mlir::Value pointer, mlir::Value scalar, const Affine &index);
   /// An array in the function's frame.
   mlir::Value array(mlir::Type element, int64_t count);
 
   // Elements.
   mlir::Value emit(mlir::Value tensor, const Affine &at);
-  mlir::Value convert(mlir::Value scalar, mlir::Type type, unsigned depth); ///< between float types; itself otherwise
+  mlir::Value convert(mlir::Value scalar, mlir::Type type,
+                      unsigned depth); ///< between float types; itself otherwise
   mlir::Value identity(ReductionKind kind, mlir::Type type);
   /// `reassociate`: partial sums of an innermost loop, which LLVM may keep per vector lane.
-  mlir::Value accumulate(mlir::OpBuilder &b, ReductionKind kind, mlir::Value sum, mlir::Value x, bool reassociate);
+  mlir::Value accumulate(mlir::OpBuilder &b, ReductionKind kind, mlir::Value sum, mlir::Value x,
+                         bool reassociate);
+  /// A reduction whose value an innermost loop carries: where it starts, a step in the innermost
+  /// scope, and the accumulator at the end.
+  mlir::Value startCarried(ReduceOp reduce);
+  mlir::Value carryOn(ReduceOp reduce, mlir::Value carried, mlir::Value x);
+  mlir::Value endCarried(ReduceOp reduce, mlir::Value carried);
   /// The operand of a reduction at an element, in the accumulator's type.
   mlir::Value operandOf(ReduceOp reduce, const Affine &at);
   static mlir::Type accumulatorOf(ReduceOp reduce);
 
   void fail(mlir::Operation *op, const llvm::Twine &why);
-  bool hasFailed() const { return failed; }
 
 private:
   mlir::Value load(mlir::Value pointer, mlir::Type element, const Affine &index, unsigned depth);
@@ -98,7 +121,8 @@ private:
   };
   using Branch = llvm::function_ref<mlir::Value(unsigned depth)>;
   /// `condition ? then : otherwise`, each computed only if needed, in the scope `parent`.
-  mlir::Value branch(mlir::Value condition, unsigned parent, mlir::Type type, Branch then, Branch otherwise);
+  mlir::Value branch(mlir::Value condition, unsigned parent, mlir::Type type, Branch then,
+                     Branch otherwise);
 
   mlir::Value emitOperation(mlir::Value tensor, const Affine &at);
   mlir::Value emitElementwise(mlir::Operation *op, const Affine &at);
@@ -120,20 +144,30 @@ private:
     Affine place;                    ///< row-major in the window
     mlir::Value valid;
   };
-  using CellBody = llvm::function_ref<llvm::SmallVector<mlir::Value>(const Cell &, mlir::ValueRange, unsigned depth)>;
+  using CellBody = llvm::function_ref<llvm::SmallVector<mlir::Value>(const Cell &, mlir::ValueRange,
+                                                                     unsigned depth)>;
   /// All cells of the window of output `indices` (forward), in row-major order.
-  llvm::SmallVector<mlir::Value> forwardCells(const PoolWindow &window, llvm::ArrayRef<Affine> indices, llvm::ArrayRef<int64_t> input,
-                                              mlir::ValueRange inits, CellBody body);
+  llvm::SmallVector<mlir::Value> forwardCells(const PoolWindow &window,
+                                              llvm::ArrayRef<Affine> indices,
+                                              llvm::ArrayRef<int64_t> input, mlir::ValueRange inits,
+                                              CellBody body);
   /// All windows that cover input `indices` (backward).
-  llvm::SmallVector<mlir::Value> backwardCells(const PoolWindow &window, llvm::ArrayRef<Affine> indices, llvm::ArrayRef<int64_t> output,
+  llvm::SmallVector<mlir::Value> backwardCells(const PoolWindow &window,
+                                               llvm::ArrayRef<Affine> indices,
+                                               llvm::ArrayRef<int64_t> output,
                                                mlir::ValueRange inits, CellBody body);
-  llvm::SmallVector<mlir::Value> overGrid(llvm::ArrayRef<int64_t> extents, unsigned depth, mlir::ValueRange inits,
-                                          llvm::function_ref<llvm::SmallVector<mlir::Value>(llvm::ArrayRef<Affine>, mlir::ValueRange, unsigned)> body);
+  llvm::SmallVector<mlir::Value>
+  overGrid(llvm::ArrayRef<int64_t> extents, unsigned depth, mlir::ValueRange inits,
+           llvm::function_ref<llvm::SmallVector<mlir::Value>(llvm::ArrayRef<Affine>,
+                                                             mlir::ValueRange, unsigned)>
+               body);
   mlir::Value both(mlir::Value a, mlir::Value b, unsigned depth); ///< and, null being true
   /// Cells that the mean of the window at output `indices` is taken over, in `type`.
-  mlir::Value divisor(const PoolWindow &window, llvm::ArrayRef<Affine> indices, llvm::ArrayRef<int64_t> input, bool includePad, mlir::Type type);
+  mlir::Value divisor(const PoolWindow &window, llvm::ArrayRef<Affine> indices,
+                      llvm::ArrayRef<int64_t> input, bool includePad, mlir::Type type);
 
-  template <typename Fn> auto inScope(unsigned parent, mlir::Operation *child, mlir::Block *block, Fn fn);
+  template <typename Fn>
+  auto inScope(unsigned parent, mlir::Operation *child, mlir::Block *block, Fn fn);
 
   mlir::OpBuilder builder;
   mlir::func::FuncOp body;
@@ -143,8 +177,14 @@ private:
   llvm::DenseMap<std::pair<mlir::Value, unsigned>, mlir::Value> elements;
   std::map<std::pair<Affine, int64_t>, Affine> clampedIndices;
   std::map<std::pair<mlir::Operation *, Affine>, Affine> gathered;
-  std::map<std::pair<mlir::Operation *, Affine>, llvm::SmallVector<mlir::Value>> blocks; ///< Philox: four words per counter
+  std::map<std::pair<mlir::Operation *, Affine>, llvm::SmallVector<mlir::Value>>
+      blocks; ///< Philox: four words per counter
+  std::optional<unsigned> loopBase; ///< of the loop being built last
+  unsigned scattered = 0; ///< accesses so far that are not in steps of 1 along their loop
   bool failed = false;
+
+  void noteAccess(const Affine &index);
+  void annotate(mlir::scf::ForOp loop, int64_t extent, bool isRegular);
 };
 
 /// Writes the functions of `kernel` in front of it.

@@ -14,7 +14,8 @@ using namespace mlir;
 namespace mpc {
 
 namespace {
-Value fromHalfBits(const ScalarBuilder &s, Value half) { // i32 with the bits of a half in its low 16
+Value fromHalfBits(const ScalarBuilder &s,
+                   Value half) { // i32 with the bits of a half in its low 16
   Value bits = arith::BitcastOp::create(s.b, s.loc, s.b.getI16Type(), half);
   return arith::ExtUIOp::create(s.b, s.loc, s.b.getI32Type(), bits);
 }
@@ -23,7 +24,9 @@ Value toHalf(const ScalarBuilder &s, Value bits, Type type) {
   return arith::BitcastOp::create(s.b, s.loc, type, low);
 }
 
-Value extendBf16(const ScalarBuilder &s, Value x) { return s.fromBits(s.shl(fromHalfBits(s, x), 16)); }
+Value extendBf16(const ScalarBuilder &s, Value x) {
+  return s.fromBits(s.shl(fromHalfBits(s, x), 16));
+}
 
 Value roundBf16(const ScalarBuilder &s, Value x, Type type) {
   Value bits = s.bits(x);
@@ -34,7 +37,8 @@ Value roundBf16(const ScalarBuilder &s, Value x, Type type) {
   return toHalf(s, s.select(isNaN, quiet, rounded), type);
 }
 
-// F. Giesen, "half to float done quic": the exponent is moved by addition; infinity, NaN and subnormals are mended.
+// F. Giesen, "half to float done quic": the exponent is moved by addition; infinity, NaN and
+// subnormals are mended.
 Value extendF16(const ScalarBuilder &s, Value x) {
   Value half = fromHalfBits(s, x);
   Value sign = s.shl(s.andi(half, s.i(0x8000)), 16);
@@ -42,7 +46,8 @@ Value extendF16(const ScalarBuilder &s, Value x) {
   Value exponent = s.andi(shifted, s.i(0x0f800000));
   Value normal = s.addi(shifted, s.i((127 - 15) << 23));
   Value special = s.addi(normal, s.i((128 - 16) << 23));
-  Value subnormal = s.bits(s.sub(s.fromBits(s.addi(normal, s.i(1 << 23))), s.fromBits(s.i(113 << 23))));
+  Value subnormal =
+      s.bits(s.sub(s.fromBits(s.addi(normal, s.i(1 << 23))), s.fromBits(s.i(113 << 23))));
   Value isSpecial = s.compare(arith::CmpIPredicate::eq, exponent, s.i(0x0f800000));
   Value isSubnormal = s.compare(arith::CmpIPredicate::eq, exponent, s.i(0));
   Value bits = s.select(isSpecial, special, s.select(isSubnormal, subnormal, normal));
@@ -89,10 +94,12 @@ struct Round : OpRewritePattern<arith::TruncFOp> {
   HalfSupport half;
   LogicalResult matchAndRewrite(arith::TruncFOp op, PatternRewriter &rewriter) const override {
     Type to = op.getType();
-    if (!op.getIn().getType().isF32() || !((to.isBF16() && !half.bf16) || (to.isF16() && !half.f16)))
+    if (!op.getIn().getType().isF32() ||
+        !((to.isBF16() && !half.bf16) || (to.isF16() && !half.f16)))
       return failure();
     ScalarBuilder s{rewriter, op.getLoc()};
-    rewriter.replaceOp(op, to.isBF16() ? roundBf16(s, op.getIn(), to) : roundF16(s, op.getIn(), to));
+    rewriter.replaceOp(op,
+                       to.isBF16() ? roundBf16(s, op.getIn(), to) : roundF16(s, op.getIn(), to));
     return success();
   }
 };

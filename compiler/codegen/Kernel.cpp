@@ -9,17 +9,21 @@ using llvm::divideCeil;
 
 namespace mpc {
 
-// Below so many additions (AccessWalk's unit, vectorized) another thread costs more than it brings: about 5 µs.
+// Below so many additions (AccessWalk's unit, vectorized) another thread costs more than it brings:
+// about 5 µs.
 static constexpr double kGrainCost = 50000;
 // Elements per chunk of a reduction, and chunks at most.
 static constexpr int64_t kChunkElements = 8192, kMaxChunks = 64;
-// Columns whose partial sums stay in the first-level cache together with the rows they are read from.
+// Columns whose partial sums stay in the first-level cache together with the rows they are read
+// from.
 static constexpr int64_t kBlockColumns = 1024;
 // Innermost loops shorter than this are only taken where nothing longer runs without divisions.
 static constexpr int64_t kShortLoop = 16;
 static constexpr int64_t kPhiloxWords = 4;
 
-KernelAttr getKernelAttr(func::FuncOp function) { return function->getAttrOfType<KernelAttr>(MpcDialect::kKernelAttr); }
+KernelAttr getKernelAttr(func::FuncOp function) {
+  return function->getAttrOfType<KernelAttr>(MpcDialect::kKernelAttr);
+}
 
 Type accumulatorType(Type operandElement, Type resultElement) {
   if (!isa<FloatType>(operandElement))
@@ -31,9 +35,12 @@ Type accumulatorType(Type operandElement, Type resultElement) {
 
 int64_t storedBytes(Type elementType) { return divideCeil(elementType.getIntOrFloatBitWidth(), 8); }
 
-static func::ReturnOp returnOf(func::FuncOp kernel) { return cast<func::ReturnOp>(kernel.front().getTerminator()); }
+static func::ReturnOp returnOf(func::FuncOp kernel) {
+  return cast<func::ReturnOp>(kernel.front().getTerminator());
+}
 
-/// The innermost loop: the smallest cut that is long enough, the largest of the short ones, everything.
+/// The innermost loop: the smallest cut that is long enough, the largest of the short ones,
+/// everything.
 static int64_t innerExtent(const std::set<int64_t> &cuts, int64_t total) {
   int64_t best = total;
   for (int64_t cut : llvm::reverse(cuts)) // from the largest on
@@ -42,7 +49,8 @@ static int64_t innerExtent(const std::set<int64_t> &cuts, int64_t total) {
   return best;
 }
 
-/// A block of random numbers is computed once where the innermost loop's body has all four of its elements.
+/// A block of random numbers is computed once where the innermost loop's body has all four of its
+/// elements.
 static int64_t together(func::FuncOp kernel, int64_t inner) {
   return inner % kPhiloxWords == 0 && !kernel.getOps<RandomUniformOp>().empty() ? kPhiloxWords : 1;
 }
@@ -64,7 +72,8 @@ NestLoops rowLoops(func::FuncOp kernel) {
   int64_t rows = elementsOf(attr.getDomain().asArrayRef().take_front(attr.getSplit()));
   int64_t columns = elementsOf(attr.getDomain().asArrayRef().drop_front(attr.getSplit()));
   AccessWalk walk;
-  Affine row = walk.addBase(0, rows - 1, 1, columns), element = row * columns + walk.addBase(0, columns - 1, 2, 1);
+  Affine row = walk.addBase(0, rows - 1, 1, columns),
+         element = row * columns + walk.addBase(0, columns - 1, 2, 1);
   for (ReduceOp reduce : kernel.getOps<ReduceOp>())
     walk.visit(reduce.getInput(), element);
   for (Value result : returnOf(kernel).getOperands())
@@ -82,13 +91,15 @@ ColumnLoops columnLoops(func::FuncOp kernel) {
   int64_t elements = loops.rows * loops.columns;
 
   AccessWalk walk;
-  Affine element = walk.addBase(0, loops.rows - 1, 1, loops.columns) * loops.columns + walk.addBase(0, loops.columns - 1, 2, 1);
+  Affine element = walk.addBase(0, loops.rows - 1, 1, loops.columns) * loops.columns +
+                   walk.addBase(0, loops.columns - 1, 2, 1);
   for (ReduceOp reduce : kernel.getOps<ReduceOp>()) {
     loops.reductions.push_back(reduce);
     walk.visit(reduce.getInput(), element);
   }
   loops.cost = std::max(1.0, walk.cost);
-  int64_t wanted = std::clamp<int64_t>(elements * std::max(1.0, loops.cost / 4) / kChunkElements, 1, kMaxChunks);
+  int64_t wanted =
+      std::clamp<int64_t>(elements * std::max(1.0, loops.cost / 4) / kChunkElements, 1, kMaxChunks);
 
   if (loops.columns == 1) {
     loops.inner = innerExtent(walk.cuts, elements);
@@ -114,7 +125,8 @@ ColumnLoops columnLoops(func::FuncOp kernel) {
 
   for (Operation *op : loops.reductions) {
     auto reduce = cast<ReduceOp>(op);
-    Type type = accumulatorType(getElementTypeOrSelf(reduce.getInput().getType()), getElementTypeOrSelf(reduce.getType()));
+    Type type = accumulatorType(getElementTypeOrSelf(reduce.getInput().getType()),
+                                getElementTypeOrSelf(reduce.getType()));
     loops.offsets.push_back(loops.scratchBytes);
     loops.chunkBytes.push_back(llvm::alignTo(loops.columns * storedBytes(type), 64));
     loops.scratchBytes += loops.chunkBytes.back() * loops.chunks;
@@ -131,7 +143,8 @@ ScatterAddOp getScatterRoot(func::FuncOp kernel) {
 
 ScatterLoops scatterLoops(ScatterAddOp op) {
   SmallVector<int64_t, 3> shape = aroundAxis(tensorShape(op.getResult()), op.getAxis());
-  ScatterLoops loops{shape[0], shape[1], shape[2], elementsOf(tensorShape(op.getIndices())), kScatterBlock, 0};
+  ScatterLoops loops{shape[0],      shape[1], shape[2], elementsOf(tensorShape(op.getIndices())),
+                     kScatterBlock, 0};
   loops.extent = loops.before == 1 ? divideCeil(loops.behind, loops.block) : loops.before;
   return loops;
 }
@@ -164,7 +177,8 @@ SmallVector<KernelFunction, 2> kernelFunctions(func::FuncOp kernel) {
     int64_t positions = loops.chunks * loops.blocks;
     double cost = loops.cost * elementsOf(attr.getDomain().asArrayRef()) / positions;
     return {{name + ".partial", positions, grain(cost)},
-            {name + ".combine", loops.columns, grain(2.0 * loops.chunks * std::max<size_t>(1, loops.reductions.size()))}};
+            {name + ".combine", loops.columns,
+             grain(2.0 * loops.chunks * std::max<size_t>(1, loops.reductions.size()))}};
   }
   }
   return {};

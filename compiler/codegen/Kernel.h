@@ -27,8 +27,9 @@ struct KernelFunction {
   int64_t grain;    ///< least positions worth a thread of their own
 };
 
-/// The functions of a kernel in the order in which they have to run: one, or two for the kind column.
-/// All of them take the same buffer list: arguments, results, and for the kind column the scratch.
+/// The functions of a kernel in the order in which they have to run: one, or two for the kind
+/// column. All of them take the same buffer list: arguments, results, and for the kind column the
+/// scratch.
 llvm::SmallVector<KernelFunction, 2> kernelFunctions(mlir::func::FuncOp kernel);
 
 /// Bytes of the scratch buffer of a launch: 0 unless the kernel is of kind column.
@@ -37,8 +38,9 @@ int64_t scratchBytes(mlir::func::FuncOp kernel);
 /// Number of partial results per column that NAME.combine adds up, in order; kind column only.
 int64_t columnChunks(mlir::func::FuncOp kernel);
 
-/// Index of every produced function in the program's table of kernels. Kernels with equal bodies share their functions, so
-/// several names may have one index. Deterministic; `count` is the table's size.
+/// Index of every produced function in the program's table of kernels. Kernels with equal bodies
+/// share their functions, so several names may have one index. Deterministic; `count` is the
+/// table's size.
 struct KernelIndex {
   llvm::StringMap<unsigned> index;
   /// Per table entry: the function's own name and the kernel function it is made from.

@@ -12,20 +12,23 @@
 
 namespace mpc {
 
-/// map: for r in [0, rows): for k in [0, inner). Where inner is 1, `rows` are the elements and the only loop.
-/// row: for r in [0, rows): per phase, for j in [0, innerOuter): for k in [0, inner).
+/// map: for r in [0, rows): for k in [0, inner). Where inner is 1, `rows` are the elements and the
+/// only loop. row: for r in [0, rows): per phase, for j in [0, innerOuter): for k in [0, inner).
 struct NestLoops {
   int64_t rows, innerOuter = 1, inner;
   double cost; ///< of one element
-  /// Elements that the innermost loop's body computes: 4 where random numbers come in blocks of four, else 1. Divides `inner`.
+  /// Elements that the innermost loop's body computes: 4 where random numbers come in blocks of
+  /// four, else 1. Divides `inner`.
   int64_t together = 1;
 };
 NestLoops mapLoops(mlir::func::FuncOp kernel);
 NestLoops rowLoops(mlir::func::FuncOp kernel);
 
-/// column: the iteration space is rows × columns. Partial results of chunk c cover the rows [c · rowsPerChunk, …); a range position is
-/// (chunk, block of columns). With one column (a reduction to a scalar), a row is cut into `pieces` of `piece` elements instead: then `rows` × `inner`
-/// are the elements, and chunk c covers rows from (c / pieces) · rowsPerChunk on and piece c mod pieces of each.
+/// column: the iteration space is rows × columns. Partial results of chunk c cover the rows [c ·
+/// rowsPerChunk, …); a range position is (chunk, block of columns). With one column (a reduction to
+/// a scalar), a row is cut into `pieces` of `piece` elements instead: then `rows` × `inner` are the
+/// elements, and chunk c covers rows from (c / pieces) · rowsPerChunk on and piece c mod pieces of
+/// each.
 struct ColumnLoops {
   int64_t rows, columns, inner;
   int64_t chunks, rowsPerChunk, blocks, blockColumns, pieces = 1, piece = 0;
@@ -37,8 +40,8 @@ struct ColumnLoops {
 };
 ColumnLoops columnLoops(mlir::func::FuncOp kernel);
 
-/// scatter_add: result [before, size, behind], updates [before, count, behind]. With before = 1 a position is a block of `block` elements behind
-/// the axis, else one of `before`.
+/// scatter_add: result [before, size, behind], updates [before, count, behind]. With before = 1 a
+/// position is a block of `block` elements behind the axis, else one of `before`.
 struct ScatterLoops {
   int64_t before, size, behind, count, block, extent;
 };

@@ -32,12 +32,15 @@ ExpParts reduceExp(const ScalarBuilder &s, Value x) {
   Value n = s.sub(shifted, magic);
   // ln 2 in two parts, the first short enough for n · part to be exact.
   Value r = s.sub(s.sub(x, s.mul(n, s.f(0.693359375f))), s.mul(n, s.f(-2.12194440e-4f)));
-  Value p = s.polynomial(r, {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f});
+  Value p = s.polynomial(r, {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f,
+                             1.6666665459e-1f, 5.0000001201e-1f});
   return {s.subi(s.bits(shifted), s.bits(magic)), s.add(s.mul(s.mul(r, r), p), r)};
 }
 
 /// 2^n for -126 ≤ n ≤ 127.
-Value powerOfTwo(const ScalarBuilder &s, Value n) { return s.fromBits(s.shl(s.addi(n, s.i(127)), 23)); }
+Value powerOfTwo(const ScalarBuilder &s, Value n) {
+  return s.fromBits(s.shl(s.addi(n, s.i(127)), 23));
+}
 
 /// y · 2^n in two steps, so that overflow and subnormal results come out right.
 Value scale(const ScalarBuilder &s, Value y, Value n) {
@@ -83,7 +86,8 @@ Value logOf(const ScalarBuilder &s, Value x) {
   e = s.select(isLow, s.subi(e, s.i(1)), e);
   m = s.sub(s.select(isLow, s.add(m, m), m), s.f(1.0f));
   Value exponent = s.toFloat(e), square = s.mul(m, m);
-  Value p = s.polynomial(m, {7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f, -1.6668057665e-1f,
+  Value p = s.polynomial(m, {7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f,
+                             -1.2420140846e-1f, 1.4249322787e-1f, -1.6668057665e-1f,
                              2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f});
   Value y = s.mul(s.mul(p, m), square);
   y = s.add(y, s.mul(exponent, s.f(-2.12194440e-4f)));
@@ -107,7 +111,8 @@ Value log1pOf(const ScalarBuilder &s, Value x) {
 /// |x| < 0.625: an odd polynomial; else 1 - 2 / (exp 2|x| + 1).
 Value tanhOf(const ScalarBuilder &s, Value x) {
   Value size = s.absolute(x), square = s.mul(x, x), one = s.f(1.0f);
-  Value p = s.polynomial(square, {-5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f});
+  Value p = s.polynomial(square, {-5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f,
+                                  1.33314422036e-1f, -3.33332819422e-1f});
   Value near = s.add(s.mul(s.mul(p, square), x), x);
   Value far = s.sub(one, s.div(s.f(2.0f), s.add(expOf(s, s.add(size, size)), one)));
   return s.select(s.less(size, s.f(0.625f)), near, s.copySign(far, x));
@@ -116,17 +121,20 @@ Value tanhOf(const ScalarBuilder &s, Value x) {
 /// |x| < 0.9277: an odd polynomial; else 1 - exp(-polynomial in |x|).
 Value erfOf(const ScalarBuilder &s, Value x) {
   Value t = s.absolute(x), square = s.mul(x, x);
-  Value near = s.polynomial(square, {-5.96761703e-4f, 4.99119423e-3f, -2.67681349e-2f, 1.12819925e-1f, -3.76125336e-1f, 1.28379166e-1f});
+  Value near = s.polynomial(square, {-5.96761703e-4f, 4.99119423e-3f, -2.67681349e-2f,
+                                     1.12819925e-1f, -3.76125336e-1f, 1.28379166e-1f});
   near = s.add(s.mul(near, x), x);
   Value bounded = s.select(s.greater(t, s.f(4.0f)), s.f(4.0f), t); // erf(4) rounds to 1
-  Value far = s.polynomial(bounded, {-1.72853470e-5f, 3.83197126e-4f, -3.88396438e-3f, 2.42546219e-2f, -1.06777877e-1f, -6.34846687e-1f,
-                                     -1.28717512e-1f});
+  Value far =
+      s.polynomial(bounded, {-1.72853470e-5f, 3.83197126e-4f, -3.88396438e-3f, 2.42546219e-2f,
+                             -1.06777877e-1f, -6.34846687e-1f, -1.28717512e-1f});
   far = s.sub(s.mul(far, bounded), bounded);
   far = s.copySign(s.sub(s.f(1.0f), expOf(s, far)), x);
   return s.select(s.greater(t, s.f(0.927734375f)), far, near);
 }
 
-template <typename Op, Value (*approximate)(const ScalarBuilder &, Value)> struct Approximate : OpRewritePattern<Op> {
+template <typename Op, Value (*approximate)(const ScalarBuilder &, Value)>
+struct Approximate : OpRewritePattern<Op> {
   using OpRewritePattern<Op>::OpRewritePattern;
   LogicalResult matchAndRewrite(Op op, PatternRewriter &rewriter) const override {
     if (!op.getType().isF32())
@@ -148,7 +156,8 @@ template <typename Op> struct CallLibrary : OpRewritePattern<Op> {
     if (!function) {
       OpBuilder::InsertionGuard guard(rewriter);
       rewriter.setInsertionPointToStart(module.getBody());
-      function = func::FuncOp::create(rewriter, op.getLoc(), name, rewriter.getFunctionType({op.getType()}, {op.getType()}));
+      function = func::FuncOp::create(rewriter, op.getLoc(), name,
+                                      rewriter.getFunctionType({op.getType()}, {op.getType()}));
       function.setPrivate();
     }
     rewriter.replaceOpWithNewOp<func::CallOp>(op, function, op->getOperands());
@@ -158,8 +167,10 @@ template <typename Op> struct CallLibrary : OpRewritePattern<Op> {
 } // namespace
 
 void populateMathApproximations(RewritePatternSet &patterns) {
-  patterns.add<Approximate<math::ExpOp, expOf>, Approximate<math::ExpM1Op, expm1Of>, Approximate<math::LogOp, logOf>,
-               Approximate<math::Log1pOp, log1pOf>, Approximate<math::TanhOp, tanhOf>, Approximate<math::ErfOp, erfOf>>(patterns.getContext());
+  patterns.add<Approximate<math::ExpOp, expOf>, Approximate<math::ExpM1Op, expm1Of>,
+               Approximate<math::LogOp, logOf>, Approximate<math::Log1pOp, log1pOf>,
+               Approximate<math::TanhOp, tanhOf>, Approximate<math::ErfOp, erfOf>>(
+      patterns.getContext());
   patterns.add<CallLibrary<math::ExpM1Op>>(patterns.getContext(), "expm1");
   patterns.add<CallLibrary<math::Log1pOp>>(patterns.getContext(), "log1p");
 }

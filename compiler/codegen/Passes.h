@@ -13,10 +13,11 @@ namespace mpc {
 struct HalfSupport {
   bool f16 = false;  ///< F16C: f16 from and to f32
   bool bf16 = false; ///< AVX512-BF16 or AVX-NE-CONVERT: f32 to bf16
+  int bf16Width = 16; ///< elements that the latter rounds at once
 };
 
-/// Writes the functions of all kernels of `module` (of those in the table of kernelIndex) and lowers them to the LLVM dialect. Everything else is
-/// erased from the module.
+/// Writes the functions of all kernels of `module` (of those in the table of kernelIndex) and
+/// lowers them to the LLVM dialect. Everything else is erased from the module.
 std::unique_ptr<mlir::Pass> createConvertKernelsToLLVM(HalfSupport half = {});
 
 /// exp, expm1, log, log1p, tanh and erf of f32 by polynomials that LLVM vectorizes.

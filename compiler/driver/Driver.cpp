@@ -63,23 +63,40 @@ private:
   StringRef model;
 };
 
-/// A file beside its final name; renamed by keep(), else removed.
+/// A file beside its final name; renamed by keep(), else removed. The file behind a symbolic link
+/// is replaced, not the link; what exists and is no regular file (a pipe, /dev/null) is written
+/// directly, since a rename would put a file in its place.
 class OutputFile {
 public:
-  explicit OutputFile(StringRef finalName) : finalName(finalName.str()) {
-    std::error_code code = fs::createUniqueFile(finalName + ".%%%%%%.part", descriptor, name);
+  explicit OutputFile(StringRef wanted) : finalName(wanted.str()) {
+    fs::file_status status;
+    bool exists = !fs::status(wanted, status), direct = false;
+    std::error_code code;
+    if (exists) {
+      SmallString<256> real;
+      direct = status.type() != fs::file_type::regular_file;
+      if (!fs::real_path(wanted, real))
+        finalName = std::string(real);
+    }
+    if (direct)
+      code = fs::openFileForWrite(finalName, descriptor, fs::CD_OpenExisting);
+    else
+      code = fs::createUniqueFile(finalName + ".%%%%%%.part", descriptor, name);
     if (code) {
-      error = "cannot write " + this->finalName + ": " + code.message();
+      name.clear();
+      error = "cannot write " + finalName + ": " + code.message();
       return;
     }
-    llvm::sys::RemoveFileOnSignal(name);
+    if (!direct)
+      llvm::sys::RemoveFileOnSignal(name);
     stream = std::make_unique<llvm::raw_fd_ostream>(descriptor, true);
   }
   ~OutputFile() {
-    if (!name.empty()) {
-      stream.reset();
+    if (stream)
+      stream->clear_error(); // has been told; else the stream ends the process
+    stream.reset();
+    if (!name.empty())
       fs::remove(name);
-    }
   }
   /// Empty, or what went wrong.
   std::string keep(unsigned mode) {
@@ -91,7 +108,9 @@ public:
       }
       stream.reset();
     }
-    std::error_code code = fs::setPermissions(name, fs::perms(mode));
+    if (name.empty())
+      return "";
+    std::error_code code = fs::setPermissions(name, fs::perms(mode & ~fs::getUmask()));
     if (!code)
       code = fs::rename(name, finalName);
     if (code)
@@ -129,7 +148,7 @@ int writeText(const CompileOptions &options,
     return fail(file.error);
   if (llvm::Error error = write(*file.stream))
     return fail(std::move(error));
-  std::string problem = file.keep(0644);
+  std::string problem = file.keep(0666);
   return problem.empty() ? 0 : fail(problem);
 }
 
@@ -156,12 +175,20 @@ public:
   }
 
   int run() {
+    // `mpc net` would write the program over the file it reads.
+    std::string program = options.output.empty() && options.stage == Stage::executable
+                              ? path::stem(options.model).str()
+                              : options.output;
+    if (options.bundle.empty() && fs::equivalent(options.model, program))
+      return fail("the output " + program +
+                  " would replace the model: choose another name with -o");
     DiagnosticPrinter printer(&context, options.model);
     ImportOptions import;
     import.batch = options.batch;
     import.dims = options.dims;
     import.trainRegex = options.trainRegex;
     import.freezeRegex = options.freezeRegex;
+    import.lossInput = options.lossInput;
     import.supported = isSupportedOperator;
     module = importOnnx(options.model, import, weights, context);
     if (!module)
@@ -216,10 +243,12 @@ private:
       OutputFile file(options.output.empty() ? output + ".o" : output);
       if (!file.error.empty())
         return fail(file.error);
+      if (file.name.empty())
+        return fail("cannot write " + file.finalName + ": an object file needs a regular file");
       file.stream.reset(); // written by its name
       if (llvm::Error error = emitProgramObject(*module, data, target, file.name))
         return fail(std::move(error));
-      std::string problem = file.keep(0644);
+      std::string problem = file.keep(0666);
       return problem.empty() ? 0 : fail(problem);
     }
     return link(temporary, target, data, output);
@@ -256,7 +285,8 @@ private:
     if (llvm::Error error = emitProgramObject(*module, data, target, object))
       return fail(std::move(error));
     bool bundled = !options.bundle.empty();
-    std::string folder = (temporary.name + "/linked").str(), linked = (folder + "/" + path::filename(output)).str();
+    std::string folder = (temporary.name + "/linked").str();
+    std::string linked = (folder + "/" + path::filename(output)).str();
     if (std::error_code code = fs::create_directory(folder))
       return fail("cannot make the temporary folder " + folder + ": " + code.message());
     if (!bundled) {
@@ -273,7 +303,7 @@ private:
         return fail("cannot read the temporary file " + linked + ": " +
                     program.getError().message());
       *file.stream << (*program)->getBuffer();
-      std::string problem = file.keep(0755);
+      std::string problem = file.keep(0777);
       return problem.empty() ? 0 : fail(problem);
     }
     if (llvm::Error error = linkTrainer(object, linked, temporary.name))
@@ -291,16 +321,24 @@ private:
 
 } // namespace
 
+/// A full disk or a closed standard output; LLVM's stream would end the process with a stack dump.
+static int checkStandardOutput(int code) {
+  llvm::outs().flush();
+  std::error_code problem = llvm::outs().error();
+  llvm::outs().clear_error();
+  return problem ? fail("cannot write to the standard output: " + problem.message()) : code;
+}
+
 int mpc::driverMain(int argc, char **argv) {
   CompileOptions options;
   if (std::optional<int> code = parseOptions(argc, argv, options))
     return *code;
   if (options.listOps) {
     printOperatorTable(llvm::outs());
-    return 0;
+    return checkStandardOutput(0);
   }
   llvm::InitializeNativeTarget();
   llvm::InitializeNativeTargetAsmPrinter();
   llvm::InitializeNativeTargetAsmParser();
-  return Compilation(options).run();
+  return checkStandardOutput(Compilation(options).run());
 }

@@ -120,6 +120,11 @@ std::optional<int> mpc::parseOptions(int argc, char **argv, CompileOptions &o) {
   app.add_flag("--external-weights", o.externalWeights,
                "the trainer carries no weights; its commands need --checkpoint");
   app.add_flag("--list-ops", o.listOps, "print the support table and exit");
+  // Documented for versions to come: refused by name, and not in --help.
+  std::string memoryBudget;
+  bool simulate = false;
+  app.add_option("--memory-budget", memoryBudget)->group("");
+  app.add_flag("--simulate", simulate)->group("");
 
   try {
     app.parse(argc, argv);
@@ -131,11 +136,22 @@ std::optional<int> mpc::parseOptions(int argc, char **argv, CompileOptions &o) {
     for (const std::string &text : dims)
       if (std::string problem = parseDim(text, o.dims); !problem.empty())
         throw CLI::ValidationError(problem, CLI::ExitCodes::ValidationError);
+    if (llvm::StringRef(o.target).starts_with("cuda"))
+      throw CLI::ValidationError("--target", "this version does not compile for cuda yet; "
+                                             "--target=cpu does");
     if (o.target != "cpu")
-      throw CLI::ValidationError("--target",
-                                 "'" + o.target + "' is not a target of this build: cpu");
+      throw CLI::ValidationError("--target", "'" + o.target + "' is no target; there is cpu");
     if (o.stage == Stage::ptx)
-      throw CLI::ValidationError("--emit", "ptx needs --target=cuda, which is not in this build");
+      throw CLI::ValidationError("--emit", "ptx needs --target=cuda, which this version does not "
+                                           "have yet");
+    if (!memoryBudget.empty())
+      throw CLI::ValidationError("--memory-budget",
+                                 "this version does not recompute activations yet: it keeps what "
+                                 "the backward pass reads (--report=memory shows how much); a "
+                                 "smaller --batch needs less");
+    if (simulate)
+      throw CLI::ValidationError("--simulate", "it belongs to --target=cuda, which this version "
+                                               "does not have yet");
     if (o.model.empty() && !o.listOps)
       throw CLI::RequiredError("MODEL");
   } catch (const CLI::ParseError &e) {

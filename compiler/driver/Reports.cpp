@@ -3,6 +3,7 @@
 #include "Reports.h"
 #include "MpcDialect.h"
 #include "compiler/ops/OnnxConversion.h"
+#include "passes/Plan.h"
 #include "passes/PrecisionTable.h"
 #include "llvm/Support/Format.h"
 
@@ -76,7 +77,8 @@ void printMemory(ModuleOp module, llvm::raw_ostream &out) {
     out << llvm::format("  %-14lld ", (long long)bytes) << entry.getName().getValue() << "\n";
   }
   out << llvm::format("  %-14lld ", (long long)sum)
-      << "together (accumulators only with --accumulate; library scratch comes on top)\n";
+      << "together (accumulators only with --accumulate; library scratch comes on top)\n"
+      << arenaReport(module);
 }
 
 bool asksFor(const CompileOptions &options, StringRef report) {

@@ -24,9 +24,9 @@ constexpr int64_t kMostElements = int64_t(1) << 42;
 class Emitter {
 public:
   Emitter(OnnxModel &model, const Roles &roles, const BatchAxes &batch, WeightStore &weights,
-          MLIRContext &context, Problems &problems)
-      : model(model), roles(roles), batch(batch), weights(weights), b(&context),
-        problems(problems) {}
+          StringRef lossInput, MLIRContext &context, Problems &problems)
+      : model(model), roles(roles), batch(batch), weights(weights), lossInput(lossInput),
+        b(&context), problems(problems) {}
   OwningOpRef<ModuleOp> run();
 
 private:
@@ -60,6 +60,7 @@ private:
   const Roles &roles;
   const BatchAxes &batch;
   WeightStore &weights;
+  StringRef lossInput;
   OpBuilder b;
   Problems &problems;
   std::vector<llvm::StringMap<Value>> scopes;
@@ -441,6 +442,13 @@ OwningOpRef<ModuleOp> Emitter::run() {
 
   SmallVector<Value> outputs;
   SmallVector<DictionaryAttr> resultAttrs;
+  bool isOutput = false;
+  auto addResult = [&](StringRef name, StringRef role, Value value) {
+    outputs.push_back(value);
+    resultAttrs.push_back(
+        b.getDictionaryAttr({b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr(name)),
+                             b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr(role))}));
+  };
   for (const ::onnx::ValueInfoProto &output : graph.output()) {
     Value value = lookup(output.name());
     if (!value) {
@@ -448,11 +456,12 @@ OwningOpRef<ModuleOp> Emitter::run() {
         problems.add("graph output '" + output.name() + "' has no value");
       return {};
     }
-    outputs.push_back(value);
-    resultAttrs.push_back(
-        b.getDictionaryAttr({b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr(output.name())),
-                             b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr("output"))}));
+    addResult(output.name(), "output", value);
+    isOutput |= StringRef(output.name()) == lossInput;
   }
+  if (!lossInput.empty() && !isOutput)
+    if (Value value = lookup(lossInput))
+      addResult(lossInput, "loss_input", value);
   if (!problems.none())
     return {};
   func::ReturnOp::create(b, fileLoc, outputs);
@@ -479,7 +488,8 @@ OwningOpRef<ModuleOp> Emitter::run() {
 }
 
 OwningOpRef<ModuleOp> mpc::import::emitModule(OnnxModel &model, const Roles &roles,
-                                              const BatchAxes &batch, WeightStore &weights,
-                                              MLIRContext &context, Problems &problems) {
-  return Emitter(model, roles, batch, weights, context, problems).run();
+                                              const BatchAxes &batch, StringRef lossInput,
+                                              WeightStore &weights, MLIRContext &context,
+                                              Problems &problems) {
+  return Emitter(model, roles, batch, weights, lossInput, context, problems).run();
 }

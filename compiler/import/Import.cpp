@@ -33,7 +33,7 @@ OwningOpRef<ModuleOp> runStages(StringRef path, const ImportOptions &options, We
   if (!inferShapes(model, problems) || !assignRoles(model, options, weights, roles, problems) ||
       !expandFunctionBodies(model, options, problems))
     return {};
-  return emitModule(model, roles, batch, weights, context, problems);
+  return emitModule(model, roles, batch, options.lossInput, weights, context, problems);
 }
 
 } // namespace

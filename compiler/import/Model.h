@@ -103,9 +103,12 @@ struct Roles {
 bool assignRoles(OnnxModel &model, const ImportOptions &options, WeightStore &weights, Roles &roles,
                  Problems &problems);
 
+/// `lossInput`: a tensor of the graph that becomes one more result, of role "loss_input"; empty, an
+/// output or no tensor: none does.
 mlir::OwningOpRef<mlir::ModuleOp> emitModule(OnnxModel &model, const Roles &roles,
-                                             const BatchAxes &batch, WeightStore &weights,
-                                             mlir::MLIRContext &context, Problems &problems);
+                                             const BatchAxes &batch, llvm::StringRef lossInput,
+                                             WeightStore &weights, mlir::MLIRContext &context,
+                                             Problems &problems);
 
 // Tensors (Tensors.cpp).
 

@@ -370,8 +370,8 @@ static LogicalResult convertOneHot(NodeContext &node) {
   std::optional<double> depth = node.scalar(1);
   if (!indices || !values)
     return failure();
-  if (!depth || *depth < 1)
-    return node.error() << "depth must be one positive number known at compile time";
+  if (!depth || !(*depth >= 1 && *depth <= 0x1p40))
+    return node.error() << "depth must be one positive number known at compile time, at most 2^40";
   if (tensorType(values).getNumElements() != 2)
     return node.error() << "values must be two numbers, not " << values.getType();
   int64_t size = static_cast<int64_t>(*depth);

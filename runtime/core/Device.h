@@ -16,25 +16,31 @@ class Device {
 public:
   virtual ~Device() = default;
 
-  /// Host memory of a tensor, as it is laid out for the program: valid until the next run(). On the CPU this is the tensor's own memory.
-  virtual void read(const TensorInfo &tensor, void *to) = 0;        ///< tensor.bytes() bytes
+  /// Host memory of a tensor, as it is laid out for the program: valid until the next run(). On the
+  /// CPU this is the tensor's own memory.
+  virtual void read(const TensorInfo &tensor, void *to) = 0; ///< tensor.bytes() bytes
   virtual void write(const TensorInfo &tensor, const void *from) = 0;
   /// Fills the region with zeros; allocates it where that has not happened (accumulators).
   virtual void clear(Region region) = 0;
 
-  /// Runs the commands of an entry point in order. No allocation of ours happens here. `name` must exist.
+  /// Runs the commands of an entry point in order. No allocation of ours happens here. `name` must
+  /// exist.
   virtual void run(const std::string &entry) = 0;
-  /// Parameters were written from outside: half copies and reordered weights are out of date. Runs `refresh` where the program has it.
+  /// Parameters were written from outside: half copies and reordered weights are out of date. Runs
+  /// `refresh` where the program has it.
   virtual void weightsChanged() = 0;
 
   virtual uint64_t memoryBytes() const = 0; ///< all regions and library scratch
   virtual std::string describe() const = 0; ///< e.g. "CPU, 2 threads, AVX-512 BF16"
-  /// One line per library command: how it is executed ("brgemm:avx512_core_bf16", "widened to f32", "plain loops").
+  /// One line per library command: how it is executed ("brgemm:avx512_core_bf16", "widened to f32",
+  /// "plain loops").
   virtual std::vector<std::string> describeCommands(const std::string &entry) const = 0;
 };
 
-/// Allocates states, inputs, arena, gradients, outputs; loads constants; makes every library primitive. Parameters and statistics get their initial
-/// values where the program carries them. `threads` ≤ 0: all cores this process may use. Throws Error (out of memory, CPU feature missing).
+/// Allocates states, inputs, arena, gradients, outputs; loads constants; makes every library
+/// primitive. Parameters and statistics get their initial values where the program carries them.
+/// `threads` ≤ 0: all cores this process may use. Throws Error (out of memory, CPU feature
+/// missing).
 std::unique_ptr<Device> makeCpuDevice(const Program &program, int threads);
 
 } // namespace mpc

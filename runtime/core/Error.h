@@ -8,7 +8,8 @@
 
 namespace mpc {
 
-/// The input or the run failed: the message says what, where, why and what to do. main() prints it and exits with 1.
+/// The input or the run failed: the message says what, where, why and what to do. main() prints it
+/// and exits with 1.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

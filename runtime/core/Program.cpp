@@ -28,12 +28,33 @@ constexpr TypeName kTypes[] = {{"f64", 8}, {"f32", 4}, {"bf16", 2}, {"f16", 2}, 
 constexpr const char *kRegions[kRegionCount] = {"states",       "inputs",    "arena",  "gradients",
                                                 "accumulators", "constants", "outputs"};
 // In the order of Role.
-constexpr const char *kRoles[] = {
-    "input", "labels", "samples", "random_state", "hyper", "schedule", "weight_decay",
-    "parameter", "statistic", "working_statistic", "optimizer_state", "half_copy",
-    "loss_scale", "growth_tracker", "applied_steps", "gradient_weight", "accumulated_count",
-    "constant", "gradient", "accumulator",
-    "output", "loss", "count", "correct", "ok", "grad_norm", "gradient_square_sums"};
+constexpr const char *kRoles[] = {"input",
+                                  "labels",
+                                  "samples",
+                                  "random_state",
+                                  "hyper",
+                                  "schedule",
+                                  "weight_decay",
+                                  "parameter",
+                                  "statistic",
+                                  "working_statistic",
+                                  "optimizer_state",
+                                  "half_copy",
+                                  "loss_scale",
+                                  "growth_tracker",
+                                  "applied_steps",
+                                  "gradient_weight",
+                                  "accumulated_count",
+                                  "constant",
+                                  "gradient",
+                                  "accumulator",
+                                  "output",
+                                  "loss",
+                                  "count",
+                                  "correct",
+                                  "ok",
+                                  "grad_norm",
+                                  "gradient_square_sums"};
 // In the order of CommandKind.
 constexpr const char *kKinds[] = {"kernel", "matmul", "conv", "conv_backward_data",
                                   "conv_backward_weights"};
@@ -295,8 +316,7 @@ private:
   std::vector<uint32_t> tensorList(const Value &v, const char *key) const {
     std::vector<uint32_t> indices;
     for (const Value &item : optionalList(v, key))
-      indices.push_back(
-          static_cast<uint32_t>(item.integer(0, int64_t(p.tensors.size()) - 1)));
+      indices.push_back(static_cast<uint32_t>(item.integer(0, int64_t(p.tensors.size()) - 1)));
     return indices;
   }
 
@@ -317,8 +337,7 @@ private:
       hole.offset = item["offset"].integer(0);
       hole.bytes = item["bytes"].integer(0);
       hole.type = type(item["type"]);
-      hole.tensor =
-          static_cast<uint32_t>(item["tensor"].integer(0, int64_t(p.tensors.size()) - 1));
+      hole.tensor = static_cast<uint32_t>(item["tensor"].integer(0, int64_t(p.tensors.size()) - 1));
       if (hole.offset > p.export_template.bytes ||
           hole.bytes > p.export_template.bytes - hole.offset)
         item.fail("lies outside the exported model");
@@ -336,13 +355,6 @@ size_t mpc::elementSize(ElementType type) { return kTypes[static_cast<size_t>(ty
 const char *mpc::elementTypeName(ElementType type) {
   return kTypes[static_cast<size_t>(type)].name;
 }
-ElementType mpc::elementTypeFromName(const std::string &name) {
-  for (size_t i = 0; i < std::size(kTypes); ++i)
-    if (name == kTypes[i].name)
-      return static_cast<ElementType>(i);
-  throw Error("there is no element type '" + name + "'");
-}
-
 const char *mpc::regionName(Region region) { return kRegions[static_cast<size_t>(region)]; }
 
 int64_t TensorInfo::elements() const {

@@ -17,8 +17,9 @@
 #include <vector>
 
 extern "C" {
-/// A generated kernel: computes positions [begin, end) of its outermost loop, whose extent is Command::extent. `buffers` are the
-/// operands' and results' first bytes, 64-byte aligned. Reentrant; different ranges may run at the same time.
+/// A generated kernel: computes positions [begin, end) of its outermost loop, whose extent is
+/// Command::extent. `buffers` are the operands' and results' first bytes, 64-byte aligned.
+/// Reentrant; different ranges may run at the same time.
 typedef void (*MpcKernel)(int64_t begin, int64_t end, void *const *buffers);
 
 struct MpcProgram {
@@ -39,7 +40,6 @@ namespace mpc {
 enum class ElementType : uint8_t { f64, f32, bf16, f16, i64, i32, i16, i8, u8, i1 };
 size_t elementSize(ElementType type);          ///< bytes; i1 is one byte, 0 or 1
 const char *elementTypeName(ElementType type); ///< "f32", …
-ElementType elementTypeFromName(const std::string &name); ///< throws Error
 
 enum class Region : uint8_t { states, inputs, arena, gradients, accumulators, constants, outputs };
 constexpr size_t kRegionCount = 7;
@@ -56,27 +56,57 @@ struct Range { ///< of MpcProgram::data
 
 /// What a tensor of the program is for (docs/architecture.md, "Function arguments").
 enum class Role : uint8_t {
-  input, labels, samples, random_state, hyper, schedule, weight_decay,              // region inputs
-  parameter, statistic, working_statistic, optimizer_state, half_copy,              // region states
-  loss_scale, growth_tracker, applied_steps, gradient_weight, accumulated_count,    // region states
-  constant,                                                                         // region constants
-  gradient, accumulator,                                                            // regions of those names
-  output, loss, count, correct, ok, grad_norm, gradient_square_sums                 // region outputs
+  input,
+  labels,
+  samples,
+  random_state,
+  hyper,
+  schedule,
+  weight_decay, // region inputs
+  parameter,
+  statistic,
+  working_statistic,
+  optimizer_state,
+  half_copy, // region states
+  loss_scale,
+  growth_tracker,
+  applied_steps,
+  gradient_weight,
+  accumulated_count, // region states
+  constant,          // region constants
+  gradient,
+  accumulator, // regions of those names
+  output,
+  loss,
+  count,
+  correct,
+  ok,
+  grad_norm,
+  gradient_square_sums // region outputs
 };
 
 struct TensorInfo {
-  std::string name; ///< the ONNX name; for optimizer_state "exp_avg/NAME", "exp_avg_sq/NAME" or "momentum_buffer/NAME"
+  std::string name; ///< the ONNX name; for optimizer_state "exp_avg/NAME", "exp_avg_sq/NAME" or
+                    ///< "momentum_buffer/NAME"
   Role role;
   ElementType type;
   std::vector<int64_t> shape;
   Buffer buffer;
-  Range initial;             ///< parameter, statistic, constant: initial value (bytes = 0: none, starts as zeros)
-  ElementType initial_type;  ///< element type of `initial`, which may differ from `type` (fp64: f32 data, f64 state)
+  Range
+      initial; ///< parameter, statistic, constant: initial value (bytes = 0: none, starts as zeros)
+  ElementType initial_type; ///< element type of `initial`, which may differ from `type` (fp64: f32
+                            ///< data, f64 state)
   int64_t elements() const;
   size_t bytes() const;
 };
 
-enum class CommandKind : uint8_t { kernel, matmul, conv, conv_backward_data, conv_backward_weights };
+enum class CommandKind : uint8_t {
+  kernel,
+  matmul,
+  conv,
+  conv_backward_data,
+  conv_backward_weights
+};
 
 /// An operand of a library command: dense row-major, `shape` as stored (before any transpose flag).
 struct Operand {
@@ -84,15 +114,15 @@ struct Operand {
   ElementType type = ElementType::f32;
   std::vector<int64_t> shape;
   bool present = false;
-  /// Lives in region states and changes only in `apply`, `refresh` and when weights are loaded: may be reordered or widened once
-  /// per change.
+  /// Lives in region states and changes only in `apply`, `refresh` and when weights are loaded: may
+  /// be reordered or widened once per change.
   bool is_weight = false;
 };
 
 struct Command {
   CommandKind kind;
-  std::string node; ///< ONNX node(s) it came from, for reports
-  std::string name; ///< the kernel's name, for reports
+  std::string node;            ///< ONNX node(s) it came from, for reports
+  std::string name;            ///< the kernel's name, for reports
   double bytes = 0, flops = 0; ///< of all operands and results; of a library command. For reports
 
   // kernel
@@ -101,10 +131,11 @@ struct Command {
   int64_t grain = 1;     ///< least positions worth a thread of their own
   std::vector<Buffer> buffers;
 
-  // matmul: result[b, m, n] = Σ lhs[b, m, k] · rhs[b, k, n] + bias[n]; leading dimensions equal or, for rank 2, absent.
-  // conv: lhs = input, rhs = filter, result = output. conv_backward_data: lhs = output gradient, rhs = filter, result = input gradient.
-  // conv_backward_weights: lhs = input, rhs = output gradient, result = filter gradient (f32 or f64).
-  // Activations [N, C, spatial...], with channels_last [N, spatial..., C]; filters always [M, C/groups, kernel...].
+  // matmul: result[b, m, n] = Σ lhs[b, m, k] · rhs[b, k, n] + bias[n]; leading dimensions equal or,
+  // for rank 2, absent. conv: lhs = input, rhs = filter, result = output. conv_backward_data: lhs =
+  // output gradient, rhs = filter, result = input gradient. conv_backward_weights: lhs = input, rhs
+  // = output gradient, result = filter gradient (f32 or f64). Activations [N, C, spatial...], with
+  // channels_last [N, spatial..., C]; filters always [M, C/groups, kernel...].
   Operand lhs, rhs, bias, result;
   bool transpose_lhs = false, transpose_rhs = false, relu = false, channels_last = false;
   std::vector<int64_t> strides, pads, dilations; ///< pads: [begin..., end...]
@@ -128,21 +159,26 @@ struct Program {
   std::string model_name, precision, loss, optimizer, target, cpu, compiler_version;
   std::string loss_scale_mode; ///< "dynamic", "none" or a number
   std::string build_facts;
-  int64_t batch = 0;             ///< samples per micro-batch
-  int64_t classes = 0;           ///< 0: labels are no class indices
+  int64_t batch = 0;   ///< samples per micro-batch
+  int64_t classes = 0; ///< 0: labels are no class indices
   int64_t ignore_index = -100;
-  std::string tail_refused_why;  ///< empty: a last batch of fewer samples can be trained
-  std::map<std::string, int64_t> batch_axis; ///< per input (and "labels"): the axis that --batch bound (0 mostly)
-  std::map<std::string, int64_t> index_limit; ///< per integer input that indexes a table: its valid indices are [-limit, limit)
-  std::vector<std::string> notes;    ///< what was decided about the model
-  std::vector<std::string> left_out; ///< "NAME: REASON" of the floating-point initializers that are not trained
+  std::string tail_refused_why; ///< empty: a last batch of fewer samples can be trained
+  std::map<std::string, int64_t>
+      batch_axis; ///< per input (and "labels"): the axis that --batch bound (0 mostly)
+  std::map<std::string, int64_t> index_limit; ///< per integer input that indexes a table: its valid
+                                              ///< indices are [-limit, limit)
+  std::vector<std::string> notes;             ///< what was decided about the model
+  std::vector<std::string>
+      left_out; ///< "NAME: REASON" of the floating-point initializers that are not trained
   std::array<uint64_t, kRegionCount> region_bytes{};
   std::vector<TensorInfo> tensors;
-  std::map<std::string, Entry> entries; ///< predict, eval_step, gradients, accumulate, apply, apply_accumulated, refresh; those that exist
+  std::map<std::string, Entry> entries; ///< predict, eval_step, gradients, accumulate, apply,
+                                        ///< apply_accumulated, refresh; those that exist
   Range export_template;
   std::vector<ExportHole> export_holes;
 
-  /// Parses `raw->json`. Throws Error for another abi, malformed text, or offsets outside their regions.
+  /// Parses `raw->json`. Throws Error for another abi, malformed text, or offsets outside their
+  /// regions.
   static Program load(const MpcProgram &raw);
   /// The tensor of that role (and name, where there are several); -1 if there is none.
   int find(Role role, const std::string &name = "") const;

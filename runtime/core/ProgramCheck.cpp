@@ -62,8 +62,8 @@ private:
             std::string("a library command on ") + elementTypeName(type));
     require(c.rhs.type == type, "lhs and rhs have different element types");
     require(c.result.type == type || (half && c.result.type == ElementType::f32),
-            std::string("result type ") + elementTypeName(c.result.type) + " for operands of type " +
-                elementTypeName(type));
+            std::string("result type ") + elementTypeName(c.result.type) +
+                " for operands of type " + elementTypeName(type));
     if (c.bias.present)
       require(c.bias.type == type || (half && c.bias.type == ElementType::f32),
               std::string("bias type ") + elementTypeName(c.bias.type) + " for operands of type " +
@@ -74,8 +74,8 @@ private:
     size_t rank = c.lhs.shape.size();
     require(rank >= 2 && c.rhs.shape.size() == rank && c.result.shape.size() == rank,
             "operands of a matmul need the same rank, at least 2");
-    std::string shapes = shapeText(c.lhs.shape) + " · " + shapeText(c.rhs.shape) + " → " +
-                         shapeText(c.result.shape);
+    std::string shapes =
+        shapeText(c.lhs.shape) + " · " + shapeText(c.rhs.shape) + " → " + shapeText(c.result.shape);
     for (size_t i = 0; i + 2 < rank; ++i)
       require(c.lhs.shape[i] == c.rhs.shape[i] && c.lhs.shape[i] == c.result.shape[i],
               "leading dimensions differ: " + shapes);
@@ -88,8 +88,8 @@ private:
                 c.result.shape[rank - 1] == n,
             "shapes do not fit: " + shapes);
     if (c.bias.present)
-      require(c.bias.shape == std::vector<int64_t>{n}, "bias " + shapeText(c.bias.shape) +
-                                                           " for " + std::to_string(n) + " columns");
+      require(c.bias.shape == std::vector<int64_t>{n},
+              "bias " + shapeText(c.bias.shape) + " for " + std::to_string(n) + " columns");
   }
 
   void convolution() const {
@@ -130,9 +130,8 @@ private:
     }
     if (c.bias.present) {
       require(c.kind == CommandKind::conv, "a gradient of a convolution has no bias");
-      require(c.bias.shape == std::vector<int64_t>{out}, "bias " + shapeText(c.bias.shape) +
-                                                             " for " + std::to_string(out) +
-                                                             " channels");
+      require(c.bias.shape == std::vector<int64_t>{out},
+              "bias " + shapeText(c.bias.shape) + " for " + std::to_string(out) + " channels");
     }
     if (c.kind == CommandKind::conv_backward_weights)
       require(c.result.type == ElementType::f32 || c.result.type == ElementType::f64,

@@ -7,10 +7,12 @@
 
 namespace mpc {
 
-/// Throws Error, beginning with `where`, unless the shapes, types and attributes of a library command fit each other.
+/// Throws Error, beginning with `where`, unless the shapes, types and attributes of a library
+/// command fit each other.
 void checkCommand(const Command &command, const std::string &where);
 
-/// Product of the dimensions. Throws Error, beginning with `where`, for a negative dimension or a product that does not fit.
+/// Product of the dimensions. Throws Error, beginning with `where`, for a negative dimension or a
+/// product that does not fit.
 int64_t checkedElements(const std::vector<int64_t> &shape, const std::string &where);
 
 /// "[64, 3, 28, 28]"

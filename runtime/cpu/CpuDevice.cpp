@@ -14,26 +14,10 @@
 #include "runtime/cpu/Profile.h"
 #include "runtime/cpu/Threads.h"
 #include "runtime/cpu/Widen.h"
-#include <cmath>
 #include <cstring>
-#include <fstream>
-#include <sched.h>
 
 using namespace mpc;
 using namespace mpc::cpu;
-
-int mpc::cpu::usableCpus() {
-  cpu_set_t set;
-  int count = 1;
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    count = std::max(1, CPU_COUNT(&set));
-  // "quota period", in microseconds, or "max …".
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  double quota, period;
-  if (file >> quota >> period && quota > 0 && period > 0)
-    count = std::min(count, std::max(1, int(std::ceil(quota / period))));
-  return count;
-}
 
 namespace {
 

@@ -126,10 +126,8 @@ std::unique_ptr<LibraryCommand> mpc::cpu::makeDnnlMatmul(Library &library, const
   memory::desc bias;
   if (c.bias.present)
     bias = describe({1, 1, s.n}, {s.n, s.n, 1}, c.bias.type);
-  memory::desc rhs_wanted = rhs;
-  if (c.rhs.is_weight && s.batch == 1)
-    rhs_wanted = memory::desc(rhs.get_dims(), rhs.get_data_type(), memory::format_tag::any);
-
+  // Weights stay as they are: in training a copy in the library's own layout is used once, and making it (on one thread) takes longer
+  // than packing in cache.
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (c.relu) {
@@ -137,7 +135,7 @@ std::unique_ptr<LibraryCommand> mpc::cpu::makeDnnlMatmul(Library &library, const
     ops.append_eltwise(dnnl::algorithm::eltwise_relu, 0.f, 0.f);
     attributes.set_post_ops(ops);
   }
-  dnnl::matmul::primitive_desc pd(library.engine, lhs, rhs_wanted, bias, result, attributes, true);
+  dnnl::matmul::primitive_desc pd(library.engine, lhs, rhs, bias, result, attributes, true);
   if (!pd || isReference(pd.impl_info_str()))
     return nullptr;
   auto command = std::make_unique<DnnlCommand>(

@@ -12,6 +12,11 @@ namespace mpc::cpu {
 /// CPUs that this process may use: its affinity mask, and the limit of its control group where there is one. At least 1.
 int usableCpus();
 
+/// libgomp's threads wait awake for milliseconds, which nobody notices on an idle machine; where other programs need its cores, a step takes
+/// many times as long. How long they do is read from the environment when the library is loaded: unless the user has set it, the program starts
+/// itself again with less. To be called first of all.
+void restartWithShortWaits(char **argv);
+
 /// body(begin, end) for ranges that cover [0, extent), on the calling thread alone where there is too little work for two.
 template <typename Body>
 void parallelRanges(int64_t extent, int64_t grain, int threads, const Body &body) {

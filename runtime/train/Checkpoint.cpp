@@ -1,5 +1,4 @@
-//===- Checkpoint.cpp - a run on disk
-//-----------------------------------------------------------===//
+//===- Checkpoint.cpp - a run on disk ------------------------------------------------===//
 //
 //   8 bytes: length of the header | header: JSON, padded with spaces to 8 bytes | tensor data
 //

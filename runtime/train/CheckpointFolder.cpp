@@ -1,5 +1,4 @@
-//===- CheckpointFolder.cpp - the checkpoints of a run
-//------------------------------------------===//
+//===- CheckpointFolder.cpp - the checkpoints of a run -------------------------------===//
 //
 // A disk can lose or damage what was written long ago, so a folder's newest file is only
 // believed after its hash; the one before it takes its place.

@@ -1,5 +1,4 @@
-//===- CommandOptions.cpp - options with exact numbers and shown defaults
-//---------------------------===//
+//===- CommandOptions.cpp - options with exact numbers and shown defaults ------------===//
 //
 // An option that could have no effect (a momentum for Adam, a loss scale without scaling) is
 // refused: whoever writes it believes that it does something.

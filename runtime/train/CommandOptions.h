@@ -1,5 +1,4 @@
-//===- CommandOptions.h - options with exact numbers and shown defaults
-//---------------------------===//
+//===- CommandOptions.h - options with exact numbers and shown defaults --------------===//
 
 #ifndef MPC_RUNTIME_TRAIN_COMMANDOPTIONS_H
 #define MPC_RUNTIME_TRAIN_COMMANDOPTIONS_H

@@ -1,5 +1,4 @@
-//===- Commands.cpp - the command line of a compiled trainer
-//-----------------------------------------===//
+//===- Commands.cpp - the command line of a compiled trainer -------------------------===//
 
 #include "runtime/core/Error.h"
 #include "runtime/train/CommandOptions.h"
@@ -161,6 +160,8 @@ int Commands::runGrad() {
   if (!labels.empty())
     inputs.push_back("labels=" + escaped(labels));
   DatasetSpec spec = parseInputs(inputs);
+  if (!output.ends_with(".npz"))
+    throw UsageError("-o: " + quote(output) + " must end in .npz: grad writes several arrays");
   Hyperparameters hyper;
   hyper.loss_scale_init = lossScaleInit;
   double scale = initialLossScale(program, hyper);

@@ -1,5 +1,4 @@
-//===- Eval.cpp - loss and accuracy over a data set
-//-------------------------------------------------===//
+//===- Eval.cpp - loss and accuracy over a data set ----------------------------------===//
 //
 // Batches are weighted by the loss elements that count, in double: the mean over all samples,
 // whatever the batch size.

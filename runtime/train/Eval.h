@@ -1,5 +1,4 @@
-//===- Eval.h - loss and accuracy over a data set
-//-------------------------------------------------===//
+//===- Eval.h - loss and accuracy over a data set ------------------------------------===//
 
 #ifndef MPC_RUNTIME_TRAIN_EVAL_H
 #define MPC_RUNTIME_TRAIN_EVAL_H

@@ -1,5 +1,4 @@
-//===- Export.cpp - the trained model as ONNX
-//-------------------------------------------------------------------===//
+//===- Export.cpp - the trained model as ONNX ----------------------------------------===//
 //
 // The compiler prepared the model in its inference form as bytes with holes; what is left to
 // do is to stream them and fill the holes, so this needs no protobuf.

@@ -1,5 +1,4 @@
-//===- Export.h - the trained model as ONNX
-//-------------------------------------------------------------------===//
+//===- Export.h - the trained model as ONNX ------------------------------------------===//
 
 #ifndef MPC_RUNTIME_TRAIN_EXPORT_H
 #define MPC_RUNTIME_TRAIN_EXPORT_H

@@ -1,5 +1,4 @@
-//===- Grad.cpp - gradients of one batch
-//---------------------------------------------------------------------===//
+//===- Grad.cpp - gradients of one batch ---------------------------------------------===//
 
 #include "runtime/train/Grad.h"
 #include "runtime/core/Error.h"
@@ -58,9 +57,6 @@ void mpc::grad(const Program &program, Device &device, const DatasetSpec &inputs
                double scale, const std::string &output) {
   static const std::string kEntry = "gradients";
   requireEntry(program, kEntry, "grad");
-  if (!output.ends_with(".npz"))
-    throw Error("cannot write " + quote(output) +
-                ": grad writes several arrays, into an .npz file");
   Dataset data = Dataset::load(inputs, program, inputsOf(program, {kEntry}), false);
   int64_t samples = data.samples();
   if (samples > program.batch)

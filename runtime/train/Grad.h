@@ -1,5 +1,4 @@
-//===- Grad.h - gradients of one batch
-//---------------------------------------------------------------------===//
+//===- Grad.h - gradients of one batch -----------------------------------------------===//
 
 #ifndef MPC_RUNTIME_TRAIN_GRAD_H
 #define MPC_RUNTIME_TRAIN_GRAD_H

@@ -1,5 +1,4 @@
-//===- Info.cpp - what a trainer is
-//--------------------------------------------------------------------------------===//
+//===- Info.cpp - what a trainer is --------------------------------------------------===//
 
 #include "runtime/train/Info.h"
 #include "runtime/data/Dataset.h"

@@ -1,5 +1,4 @@
-//===- Info.h - what a trainer is
-//--------------------------------------------------------------------------------===//
+//===- Info.h - what a trainer is ----------------------------------------------------===//
 
 #ifndef MPC_RUNTIME_TRAIN_INFO_H
 #define MPC_RUNTIME_TRAIN_INFO_H

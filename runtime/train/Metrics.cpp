@@ -1,5 +1,4 @@
-//===- Metrics.cpp - a line of JSON per step
-//------------------------------------------------------===//
+//===- Metrics.cpp - a line of JSON per step -----------------------------------------===//
 
 #include "runtime/train/Metrics.h"
 #include "runtime/core/Error.h"

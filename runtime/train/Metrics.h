@@ -1,5 +1,4 @@
-//===- Metrics.h - a line of JSON per step
-//------------------------------------------------------===//
+//===- Metrics.h - a line of JSON per step -------------------------------------------===//
 
 #ifndef MPC_RUNTIME_TRAIN_METRICS_H
 #define MPC_RUNTIME_TRAIN_METRICS_H

@@ -1,5 +1,4 @@
-//===- Predict.cpp - outputs of the model
-//------------------------------------------------------------------===//
+//===- Predict.cpp - outputs of the model --------------------------------------------===//
 //
 // Any number of samples goes through the program batch by batch. Outputs whose first axis
 // counts samples are written as they come; the others are put together in memory.

@@ -1,5 +1,4 @@
-//===- Predict.h - outputs of the model
-//------------------------------------------------------------------===//
+//===- Predict.h - outputs of the model ----------------------------------------------===//
 
 #ifndef MPC_RUNTIME_TRAIN_PREDICT_H
 #define MPC_RUNTIME_TRAIN_PREDICT_H

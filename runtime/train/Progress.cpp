@@ -1,5 +1,4 @@
-//===- Progress.cpp - what a run shows on the console
-//---------------------------------------------===//
+//===- Progress.cpp - what a run shows on the console --------------------------------===//
 
 #include "runtime/train/Progress.h"
 #include <algorithm>

@@ -1,5 +1,4 @@
-//===- Progress.h - what a run shows on the console
-//---------------------------------------------===//
+//===- Progress.h - what a run shows on the console ----------------------------------===//
 
 #ifndef MPC_RUNTIME_TRAIN_PROGRESS_H
 #define MPC_RUNTIME_TRAIN_PROGRESS_H

@@ -1,5 +1,4 @@
-//===- Resume.cpp - where a run starts
-//---------------------------------------------------------------------===//
+//===- Resume.cpp - where a run starts -----------------------------------------------===//
 //
 // A resumed run must be the run that was left, so whatever steers it comes from the checkpoint,
 // and an option that says otherwise is refused rather than ignored or obeyed.

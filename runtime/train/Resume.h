@@ -1,5 +1,4 @@
-//===- Resume.h - where a run starts
-//---------------------------------------------------------------------===//
+//===- Resume.h - where a run starts -------------------------------------------------===//
 
 #ifndef MPC_RUNTIME_TRAIN_RESUME_H
 #define MPC_RUNTIME_TRAIN_RESUME_H

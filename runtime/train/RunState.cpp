@@ -1,5 +1,4 @@
-//===- RunState.cpp - a run's numbers as JSON
-//---------------------------------------------------===//
+//===- RunState.cpp - a run's numbers as JSON ----------------------------------------===//
 //
 // Numbers are written so that they come back bit for bit; an infinity (no clipping, no
 // validation yet) is null.

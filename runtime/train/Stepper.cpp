@@ -1,5 +1,4 @@
-//===- Stepper.cpp - one optimizer step
-//------------------------------------------------------------------===//
+//===- Stepper.cpp - one optimizer step ----------------------------------------------===//
 //
 //   K = 1:  inputs → gradients → apply
 //   else:   clear; K times (inputs → gradients → accumulate); apply_accumulated

@@ -1,5 +1,4 @@
-//===- Stepper.h - one optimizer step
-//------------------------------------------------------------------===//
+//===- Stepper.h - one optimizer step ------------------------------------------------===//
 
 #ifndef MPC_RUNTIME_TRAIN_STEPPER_H
 #define MPC_RUNTIME_TRAIN_STEPPER_H

@@ -1,5 +1,4 @@
-//===- Train.cpp - the training loop
-//-------------------------------------------------------------------===//
+//===- Train.cpp - the training loop -------------------------------------------------===//
 //
 // The order of things between two steps matters for resuming: an epoch ends (validation, then
 // its line), then a checkpoint is written, then the run may stop. So a checkpoint at an epoch's
@@ -266,7 +265,8 @@ void TrainingRun::save() {
   folder.prune(options.keep);
 }
 
-/// The process's peak. Linux's own counter comes first: getrusage's outlives exec, and tells of the program that started this one.
+/// The process's peak. Linux's own counter comes first: getrusage's outlives exec, and tells of the
+/// program that started this one.
 static int64_t peakMemoryBytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)

@@ -1,5 +1,4 @@
-//===- Train.h - the training loop
-//-------------------------------------------------------------------===//
+//===- Train.h - the training loop ---------------------------------------------------===//
 
 #ifndef MPC_RUNTIME_TRAIN_TRAIN_H
 #define MPC_RUNTIME_TRAIN_TRAIN_H

@@ -1,5 +1,4 @@
-//===- Trainer.cpp - a compiled program's trainer
-//------------------------------------------------------===//
+//===- Trainer.cpp - a compiled program's trainer ------------------------------------===//
 
 #include "runtime/train/Trainer.h"
 #include "runtime/core/Error.h"
@@ -10,6 +9,9 @@ using namespace mpc;
 
 static std::unique_ptr<Device> makeDevice(const Program &program, const std::string &device,
                                           int threads) {
+  if (device == "sim")
+    throw Error("--device sim runs GPU kernels on the simulator: this program was compiled for the "
+                "CPU, which is device 0");
   if (!device.empty() && device != "cpu" && device != "0")
     throw Error("--device " + quote(device) +
                 ": this program was compiled for the CPU "

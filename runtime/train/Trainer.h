@@ -1,5 +1,4 @@
-//===- Trainer.h - the command line of a compiled trainer
-//-----------------------------------------===//
+//===- Trainer.h - the command line of a compiled trainer ----------------------------===//
 
 #ifndef MPC_RUNTIME_TRAIN_TRAINER_H
 #define MPC_RUNTIME_TRAIN_TRAINER_H

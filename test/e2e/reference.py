@@ -144,7 +144,9 @@ def compare_gradients(figures, reference, got, precision, form):
 
 
 def compare_trained(figures, reference, weights, precision):
-    """Largest difference per tensor relative to its largest value. Left out: what follows a zero gradient's noise
+    """Largest difference per tensor relative to its largest value; in half precision the largest but for 2 % of the
+    elements, because a near-zero gradient whose sign rounding decides moves its weight by whole steps of Adam (mpc
+    stores the output of a norm in half, PyTorch in fp32, so it is not the same elements). Left out: what follows a zero gradient's noise
     (the parameter itself, and the running mean behind such a bias), and running variances, where PyTorch's are
     the unbiased ones and ONNX's the biased ones."""
     zero = reference.zero()
@@ -154,7 +156,8 @@ def compare_trained(figures, reference, weights, precision):
             if name not in weights or name in zero or name in behind or name.endswith("running_var"):
                 continue
             want = exact[name]
-            error = np.abs(thinned(weights[name]).astype(np.float64).ravel() - want.ravel()).max() / max(np.abs(want).max(), 1e-2)
+            errors = np.abs(thinned(weights[name]).astype(np.float64).ravel() - want.ravel())
+            error = np.quantile(errors, 0.98 if precision in HALVES else 1.0, method="higher") / max(np.abs(want).max(), 1e-2)
             figures.add("trained", name, error, trained_tolerance(reference.report["trained"][name], precision))
 
 

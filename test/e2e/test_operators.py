@@ -210,5 +210,22 @@ def test_integer_initializers_and_unused_ones_stay(bench):
     require(not np.array_equal(after["W"], weights["W"]), "W was not trained")
 
 
+def test_weight_decay_leaves_what_is_no_parameter(bench):
+    """B53: with gradients that are exactly 0 only the decay acts: on every parameter alike, or on none of --no-decay; never on
+    integer initializers."""
+    case = CASES / "B53"
+    before = initializers(case / "model.onnx")
+    trainer = bench.compile(case / "model.onnx", "--loss=mse", "--optimizer=adamw", "--precision=fp32", "--batch=3", "--train=^(g|lb|W|b|s|bb)$")
+    data = trainer.data({"x": case / "x_x.npy"}, case / "t.npy")
+    options = ["--steps", 10, "--lr", 0.1, "--no-shuffle"]
+    for decay, spared in ((0.1, []), (0.1, ["g", "lb", "b", "s", "bb"]), (0.0, [])):
+        more = [f"--no-decay={exact_regex(spared)}"] if spared else []
+        after = trainer.train(data, *options, "--weight-decay", decay, *more).weights()
+        for name in ("g", "lb", "W", "b", "s", "bb"):
+            factor = 0.9043820750088044 if decay and name not in spared else 1.0
+            require_close(after[name], before[name] * factor, 1e-6 if factor != 1 else 0, f"{name}, decay {decay}, spared {spared}")
+        require_same_bits({"shape": after["shape"]}, {"shape": before["shape"]}, "the integer initializer")
+
+
 if __name__ == "__main__":
     main(__doc__)

@@ -308,6 +308,16 @@ def test_schedules(bench):
         require_close(checkpoint_contents(split.newest())[0]["weight/W"], [want[-1]], 1e-12, f"{name}: after a resume at step 3")
 
 
+def test_memory_does_not_grow(bench):
+    """B55: 20000 steps with checkpoints and a smaller last batch need what 1000 steps need."""
+    trainer = dropout_norm_trainer(bench)
+    peaks = []
+    for steps in (1000, 20000):
+        run = trainer.train(dropout_norm_data(trainer), "--steps", steps, "--lr", 1e-3, "--checkpoint-every", 1000)
+        peaks.append(run.events("end")[-1]["peak_memory_bytes"])
+    require(peaks[1] < peaks[0] * 1.01 + (1 << 20), f"peak memory {peaks[0]} after 1000 steps, {peaks[1]} after 20000")
+
+
 def test_full_disk(bench):
     """A disk that fills up: exit 1 with the reason, the checkpoint before is kept, nothing half-written stays."""
     disk = bench.path("disk")

@@ -6,8 +6,8 @@
 // RUN: not mpc-opt %s --prepare-training --attach-loss='loss=output' 2>&1 | FileCheck %s --check-prefix=SCALAR
 
 // NAME: error: --loss=hinge: unknown; one of cross-entropy, nll, mse, l1, smooth-l1, bce, bce-with-logits, output, none
-// OUTPUT: error: --loss-input=q: the model has no output of that name; floating-point outputs: y, v
-// INTEGER: error: --loss-input=i: the output is not floating-point, no loss can read it
+// OUTPUT: error: --loss-input=q: the model has no output or tensor of that name; floating-point outputs: y, v
+// INTEGER: error: --loss-input=i: it is not floating-point, no loss can read it
 // RANK: error: --loss=cross-entropy needs an output of shape samples × classes, but 'v' is 'tensor<4xf32>'; choose another with --loss-input, or another loss
 // AXIS: error: --class-axis=2: output 'y' is 'tensor<4x3xf32>', so the axis is 1 to 1 (or negative from the end)
 // SCALAR: error: --loss=output: output 'y' is 'tensor<4x3xf32>', a loss has one element

@@ -1,5 +1,4 @@
-//===- CheckpointTest.cpp - a run split, resumed, damaged
-//--------------------------------------------===//
+//===- CheckpointTest.cpp - a run split, resumed, damaged ----------------------------===//
 
 #include "TrainTestSupport.h"
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-//===- CodegenObjectTest.cpp - the object file that defines mpc_program ------------------------===//
+//===- CodegenObjectTest.cpp - the object file that defines mpc_program --------------===//
 
 #include "KernelRunner.h"
 #include "runtime/core/Program.h"
@@ -11,13 +11,15 @@ namespace {
 std::string addingKernels(int count) {
   std::string text;
   for (int i = 0; i < count; ++i)
-    text += "func.func private @k" + std::to_string(i) +
-            R"((%x: tensor<100xf32>) -> tensor<100xf32> attributes {mpc.kernel = #mpc.kernel<map, domain = [100], split = 0, aliases = [-1]>} {
+    text +=
+        "func.func private @k" + std::to_string(i) +
+        R"((%x: tensor<100xf32>) -> tensor<100xf32> attributes {mpc.kernel = #mpc.kernel<map, domain = [100], split = 0, aliases = [-1]>} {
       %c = arith.constant dense<)" +
-            std::to_string(i) + R"(.0> : tensor<100xf32>
+        std::to_string(i) + R"(.0> : tensor<100xf32>
       %0 = arith.addf %x, %c : tensor<100xf32>
       return %0 : tensor<100xf32>
-    })" + "\n";
+    })" +
+        "\n";
   return text;
 }
 
@@ -26,9 +28,11 @@ struct LoadedProgram {
   const MpcProgram *program = nullptr;
 };
 
-LoadedProgram compileAndLoad(int kernels, unsigned threads, const std::string &json, const std::string &bytes) {
+LoadedProgram compileAndLoad(int kernels, unsigned threads, const std::string &json,
+                             const std::string &bytes) {
   mlir::MLIRContext context;
-  context.loadDialect<mpc::MpcDialect, mlir::arith::ArithDialect, mlir::math::MathDialect, mlir::func::FuncDialect>();
+  context.loadDialect<mpc::MpcDialect, mlir::arith::ArithDialect, mlir::math::MathDialect,
+                      mlir::func::FuncDialect>();
   auto module = mlir::parseSourceString<mlir::ModuleOp>(addingKernels(kernels), &context);
   llvm::SmallString<128> object, data;
   llvm::sys::fs::createTemporaryFile("program", "o", object);
@@ -39,7 +43,8 @@ LoadedProgram compileAndLoad(int kernels, unsigned threads, const std::string &j
   }
   mpc::CpuTargetOptions options;
   options.threads = threads;
-  llvm::Error error = mpc::emitProgramObject(*module, {json, data.str().str(), bytes.size()}, options, object);
+  llvm::Error error =
+      mpc::emitProgramObject(*module, {json, data.str().str(), bytes.size()}, options, object);
   LoadedProgram loaded;
   if (error) {
     ADD_FAILURE() << llvm::toString(std::move(error));
@@ -82,7 +87,8 @@ TEST(CodegenObject, DefinesTheProgram) {
 // Errors name the file.
 TEST(CodegenObject, ReportsWhatItCannotWrite) {
   mlir::MLIRContext context;
-  context.loadDialect<mpc::MpcDialect, mlir::arith::ArithDialect, mlir::math::MathDialect, mlir::func::FuncDialect>();
+  context.loadDialect<mpc::MpcDialect, mlir::arith::ArithDialect, mlir::math::MathDialect,
+                      mlir::func::FuncDialect>();
   auto module = mlir::parseSourceString<mlir::ModuleOp>(addingKernels(1), &context);
   llvm::Error error = mpc::emitProgramObject(*module, {"{}", "", 0}, {}, "/nonexistent/program.o");
   EXPECT_NE(llvm::toString(std::move(error)).find("/nonexistent/program.o"), std::string::npos);

@@ -108,7 +108,7 @@ TEST(CpuConversion, RoundsToNearestTiesToEven) {
   }
 }
 
-// precision.md, section 2.
+// Both sides of the largest finite half, the tie below the smallest one, and signs: codes by hand.
 TEST(CpuConversion, KnownCases) {
   struct Case {
     float value;

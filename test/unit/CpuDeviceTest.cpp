@@ -5,6 +5,7 @@
 #include "runtime/cpu/CheckCpu.h"
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -126,6 +127,24 @@ TEST_F(CpuDevice, KernelsAreSplitByGrain) {
   EXPECT_EQ(1, gCalls);
   device->run("empty");
   EXPECT_EQ(1, gCalls);
+}
+
+// MPC_PROFILE names a file: every command that ran has a line with its name, runs are counted.
+TEST_F(CpuDevice, WritesAProfile) {
+  std::string path = testing::TempDir() + "mpc_profile.txt";
+  table["entries"]["predict"]["commands"][0]["name"] = "doubled_0";
+  setenv("MPC_PROFILE", path.c_str(), 1);
+  make();
+  unsetenv("MPC_PROFILE");
+  expectFirstRow(1);
+  device->run("predict");
+  device.reset();
+  std::ifstream file(path);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_NE(std::string::npos, text.find("predict: 2 commands, 2 runs")) << text;
+  EXPECT_NE(std::string::npos, text.find("#0 kernel doubled_0")) << text;
+  EXPECT_NE(std::string::npos, text.find("#1 matmul f32 8x8 · 8x8ᵀ")) << text;
+  EXPECT_EQ(std::string::npos, text.find("apply")) << text;
 }
 
 // A packed or reordered weight follows the optimizer, and weights that are loaded.

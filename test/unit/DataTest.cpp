@@ -1,5 +1,4 @@
-//===- DataTest.cpp - data sets: grammar, checks, batches, order
-//--------------------------------===//
+//===- DataTest.cpp - data sets: grammar, checks, batches, order ---------------------===//
 
 #include "FakeTrainer.h"
 #include "runtime/data/Batcher.h"

@@ -1,5 +1,4 @@
-//===- ExportTest.cpp - predict, grad, export and info
-//-------------------------------------------------===//
+//===- ExportTest.cpp - predict, grad, export and info -------------------------------===//
 
 #include "TrainTestSupport.h"
 

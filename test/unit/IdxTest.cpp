@@ -1,5 +1,4 @@
-//===- IdxTest.cpp - MNIST's and CIFAR's files, whole and damaged
-//-------------------------------===//
+//===- IdxTest.cpp - MNIST's and CIFAR's files, whole and damaged --------------------===//
 
 #include "runtime/data/Idx.h"
 #include "FakeTrainer.h"

@@ -15,7 +15,9 @@ using namespace mpc::test;
 
 namespace {
 /// How far elements may be apart: relative, with a share of the largest for sums that cancel.
-double toleranceOf(mlir::Type element) { return element.isF16() ? 2e-3 : element.isBF16() ? 1.6e-2 : element.isF64() ? 1e-9 : 3e-5; }
+double toleranceOf(mlir::Type element) {
+  return element.isF16() ? 2e-3 : element.isBF16() ? 1.6e-2 : element.isF64() ? 1e-9 : 3e-5;
+}
 
 struct Difference {
   int64_t count = 0, first = -1;
@@ -26,12 +28,12 @@ Difference compare(const Tensor &want, const Tensor &got, mlir::Type element) {
   for (double x : want.data)
     if (std::isfinite(x))
       largest = std::max(largest, std::abs(x));
-  // f64 sums of f32 products: the products' rounding decides.
   double tolerance = toleranceOf(element);
   Difference difference;
   for (int64_t i = 0; i < want.size(); ++i) {
     double a = want.data[i], b = got.data[i];
-    bool same = (std::isnan(a) && std::isnan(b)) || a == b || std::abs(a - b) <= tolerance * (std::abs(a) + 0.05 * largest + 1e-6);
+    bool same = (std::isnan(a) && std::isnan(b)) || a == b ||
+                std::abs(a - b) <= tolerance * (std::abs(a) + 0.05 * largest + 1e-6);
     if (!same && difference.count++ == 0)
       difference.first = i;
   }
@@ -45,13 +47,15 @@ double timeOf(KernelRunner &runner, mlir::func::FuncOp kernel, std::vector<void 
   buffers.push_back(scratch.data());
   std::vector<std::pair<Function, int64_t>> functions;
   for (const mpc::KernelFunction &function : mpc::kernelFunctions(kernel))
-    functions.push_back({llvm::cantFail(runner.jit->lookup(function.name)).toPtr<Function>(), function.extent});
+    functions.push_back(
+        {llvm::cantFail(runner.jit->lookup(function.name)).toPtr<Function>(), function.extent});
   double best = INFINITY;
   for (int run = 0; run < 5; ++run) {
     auto start = std::chrono::steady_clock::now();
     for (auto &[function, extent] : functions)
       function(0, extent, buffers.data());
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return best;
 }
@@ -68,7 +72,9 @@ bool check(KernelRunner &runner, mlir::func::FuncOp kernel, bool timed) {
   for (auto [i, type] : llvm::enumerate(kernel.getResultTypes())) {
     int64_t alias = mpc::getKernelAttr(kernel).getAliases()[i];
     auto tensor = mlir::cast<mlir::RankedTensorType>(type);
-    storage.push_back(alias >= 0 ? storage[alias] : Storage(tensor.getNumElements() * bytesPer(tensor.getElementType())));
+    storage.push_back(alias >= 0
+                          ? storage[alias]
+                          : Storage(tensor.getNumElements() * bytesPer(tensor.getElementType())));
   }
   for (const Storage &s : storage)
     buffers.push_back(s.data());
@@ -82,18 +88,20 @@ bool check(KernelRunner &runner, mlir::func::FuncOp kernel, bool timed) {
     if (!difference.count)
       continue;
     good &= difference.count * 1000 <= got.size();
-    std::printf("%s: %ld of %ld elements of result %zu differ, the first is element %ld: %g, not %g\n", kernel.getName().str().c_str(),
-                long(difference.count), long(got.size()), size_t(i), long(difference.first), got.data[difference.first],
-                expected[i].data[difference.first]);
+    std::printf(
+        "%s: %ld of %ld elements of result %zu differ, the first is element %ld: %g, not %g\n",
+        kernel.getName().str().c_str(), long(difference.count), long(got.size()), size_t(i),
+        long(difference.first), got.data[difference.first], expected[i].data[difference.first]);
   }
   if (timed) {
     int64_t elements = 1;
     for (int64_t d : mpc::getKernelAttr(kernel).getDomain().asArrayRef())
       elements *= d;
     double seconds = timeOf(runner, kernel, buffers);
-    std::printf("%-40s %-6s %10ld elements %10.1f us %7.2f G elements/s\n", kernel.getName().str().c_str(),
-                mpc::stringifyKernelKind(mpc::getKernelAttr(kernel).getKind()).str().c_str(), long(elements), seconds * 1e6,
-                elements / seconds * 1e-9);
+    std::printf("%-40s %-6s %10ld elements %10.1f us %7.2f G elements/s\n",
+                kernel.getName().str().c_str(),
+                mpc::stringifyKernelKind(mpc::getKernelAttr(kernel).getKind()).str().c_str(),
+                long(elements), seconds * 1e6, elements / seconds * 1e-9);
   }
   return good;
 }
@@ -113,7 +121,8 @@ int main(int argc, char **argv) {
   }
   auto text = llvm::MemoryBuffer::getFile(file);
   if (!text) {
-    std::fprintf(stderr, "kernel-check: cannot read %s: %s\n", file.c_str(), text.getError().message().c_str());
+    std::fprintf(stderr, "kernel-check: cannot read %s: %s\n", file.c_str(),
+                 text.getError().message().c_str());
     return 2;
   }
   KernelRunner runner((*text)->getBuffer().str(), cpu);

@@ -24,7 +24,9 @@ namespace mpc::test {
 class Storage {
 public:
   Storage() = default;
-  explicit Storage(size_t bytes, unsigned char fill = 0xcd) : bytes(bytes), memory(static_cast<char *>(std::aligned_alloc(64, (bytes + 127) / 64 * 64)), std::free) {
+  explicit Storage(size_t bytes, unsigned char fill = 0xcd)
+      : bytes(bytes),
+        memory(static_cast<char *>(std::aligned_alloc(64, (bytes + 127) / 64 * 64)), std::free) {
     std::memset(memory.get(), fill, (bytes + 127) / 64 * 64);
   }
   void *data() const { return memory.get(); }
@@ -79,7 +81,8 @@ inline Tensor unpack(const Storage &storage, mlir::RankedTensorType type) {
 class KernelRunner {
 public:
   explicit KernelRunner(const std::string &text, const std::string &cpu = "native") {
-    context.loadDialect<MpcDialect, mlir::arith::ArithDialect, mlir::math::MathDialect, mlir::func::FuncDialect>();
+    context.loadDialect<MpcDialect, mlir::arith::ArithDialect, mlir::math::MathDialect,
+                        mlir::func::FuncDialect>();
     module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
     if (!module)
       return;
@@ -106,19 +109,23 @@ public:
     return {};
   }
 
-  /// Runs all functions of a kernel, each over its whole range in `pieces` parts, the last part first.
+  /// Runs all functions of a kernel, each over its whole range in `pieces` parts, the last part
+  /// first.
   void run(mlir::func::FuncOp kernel, std::vector<void *> buffers, int pieces = 3) {
     Storage scratch(scratchBytes(kernel));
     if (scratch.bytes)
       buffers.push_back(scratch.data());
     for (const KernelFunction &function : kernelFunctions(kernel)) {
-      auto address = llvm::cantFail(jit->lookup(function.name)).toPtr<void (*)(int64_t, int64_t, void *const *)>();
+      auto address = llvm::cantFail(jit->lookup(function.name))
+                         .toPtr<void (*)(int64_t, int64_t, void *const *)>();
       for (int piece = pieces; piece-- > 0;)
-        address(function.extent * piece / pieces, function.extent * (piece + 1) / pieces, buffers.data());
+        address(function.extent * piece / pieces, function.extent * (piece + 1) / pieces,
+                buffers.data());
     }
   }
 
-  std::vector<Tensor> run(mlir::func::FuncOp kernel, const std::vector<Tensor> &arguments, int pieces = 3) {
+  std::vector<Tensor> run(mlir::func::FuncOp kernel, const std::vector<Tensor> &arguments,
+                          int pieces = 3) {
     std::vector<Storage> storage;
     std::vector<void *> buffers;
     for (auto [i, type] : llvm::enumerate(kernel.getArgumentTypes()))
@@ -126,14 +133,17 @@ public:
     auto aliases = getKernelAttr(kernel).getAliases().asArrayRef();
     for (auto [i, type] : llvm::enumerate(kernel.getResultTypes())) {
       auto tensor = mlir::cast<mlir::RankedTensorType>(type);
-      storage.push_back(aliases[i] >= 0 ? storage[aliases[i]] : Storage(tensor.getNumElements() * bytesPer(tensor.getElementType())));
+      storage.push_back(aliases[i] >= 0
+                            ? storage[aliases[i]]
+                            : Storage(tensor.getNumElements() * bytesPer(tensor.getElementType())));
     }
     for (const Storage &s : storage)
       buffers.push_back(s.data());
     run(kernel, buffers, pieces);
     std::vector<Tensor> results;
     for (auto [i, type] : llvm::enumerate(kernel.getResultTypes()))
-      results.push_back(unpack(storage[arguments.size() + i], mlir::cast<mlir::RankedTensorType>(type)));
+      results.push_back(
+          unpack(storage[arguments.size() + i], mlir::cast<mlir::RankedTensorType>(type)));
     return results;
   }
 
@@ -156,8 +166,10 @@ inline Tensor randomTensor(mlir::Type type, std::mt19937 &generator, int64_t lim
   return values;
 }
 
-/// Compiles the text's kernel, runs it on random arguments and compares every result with the reference. `limit`: integers are below it.
-inline void expectMatchesReference(const std::string &text, int64_t limit = 3, double tolerance = 2e-6, const std::string &cpu = "native") {
+/// Compiles the text's kernel, runs it on random arguments and compares every result with the
+/// reference. `limit`: integers are below it.
+inline void expectMatchesReference(const std::string &text, int64_t limit = 3,
+                                   double tolerance = 2e-6, const std::string &cpu = "native") {
   KernelRunner runner(text, cpu);
   ASSERT_TRUE(runner.ok());
   mlir::func::FuncOp kernel = runner.kernel();
@@ -166,7 +178,8 @@ inline void expectMatchesReference(const std::string &text, int64_t limit = 3, d
   for (mlir::Type type : kernel.getArgumentTypes())
     arguments.push_back(randomTensor(type, generator, limit));
   std::vector<Tensor> expected = Reference().run(kernel, arguments);
-  std::vector<Tensor> first = runner.run(kernel, arguments, 1), split = runner.run(kernel, arguments, 3);
+  std::vector<Tensor> first = runner.run(kernel, arguments, 1),
+                      split = runner.run(kernel, arguments, 3);
   for (size_t r = 0; r < expected.size(); ++r) {
     mlir::Type element = mlir::getElementTypeOrSelf(kernel.getResultTypes()[r]);
     double step = element.isF16() ? 0x1p-10 : element.isBF16() ? 0x1p-7 : tolerance;
@@ -174,10 +187,14 @@ inline void expectMatchesReference(const std::string &text, int64_t limit = 3, d
     int shown = 0;
     for (size_t i = 0; i < expected[r].data.size() && shown < 5; ++i) {
       double want = expected[r].data[i], got = first[r].data[i];
-      bool same = std::isnan(want) ? std::isnan(got) : want == got || std::abs(want - got) <= step * std::max(1.0, std::abs(want));
-      EXPECT_TRUE(same) << "result " << r << " element " << i << ": expected " << want << ", got " << got << (++shown, "");
+      bool same = std::isnan(want)
+                      ? std::isnan(got)
+                      : want == got || std::abs(want - got) <= step * std::max(1.0, std::abs(want));
+      EXPECT_TRUE(same) << "result " << r << " element " << i << ": expected " << want << ", got "
+                        << got << (++shown, "");
       // The same bits however the range is divided.
-      EXPECT_EQ(bitsOf(got, element), bitsOf(split[r].data[i], element)) << "result " << r << " element " << i;
+      EXPECT_EQ(bitsOf(got, element), bitsOf(split[r].data[i], element))
+          << "result " << r << " element " << i;
     }
   }
 }

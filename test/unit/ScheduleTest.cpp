@@ -1,5 +1,4 @@
-//===- ScheduleTest.cpp - learning rates and their table
-//------------------------------------------===//
+//===- ScheduleTest.cpp - learning rates and their table -----------------------------===//
 
 #include "runtime/train/Schedule.h"
 #include "FakeTrainer.h"

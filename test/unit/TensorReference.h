@@ -45,7 +45,8 @@ inline double roundTo(double value, mlir::Type type) {
 inline void philox(uint32_t c[4], uint32_t k0, uint32_t k1) {
   for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
     uint64_t a = uint64_t(0xD2511F53u) * c[0], b = uint64_t(0xCD9E8D57u) * c[2];
-    uint32_t next[4] = {uint32_t(b >> 32) ^ c[1] ^ k0, uint32_t(b), uint32_t(a >> 32) ^ c[3] ^ k1, uint32_t(a)};
+    uint32_t next[4] = {uint32_t(b >> 32) ^ c[1] ^ k0, uint32_t(b), uint32_t(a >> 32) ^ c[3] ^ k1,
+                        uint32_t(a)};
     std::copy(next, next + 4, c);
   }
 }
@@ -83,38 +84,64 @@ class Reference {
     using P = mlir::arith::CmpFPredicate;
     bool unordered = std::isnan(a) || std::isnan(b);
     switch (predicate) {
-    case P::OEQ: return a == b;
-    case P::OGT: return a > b;
-    case P::OGE: return a >= b;
-    case P::OLT: return a < b;
-    case P::OLE: return a <= b;
-    case P::ONE: return !unordered && a != b;
-    case P::UNE: return a != b;
-    case P::UNO: return unordered;
-    case P::ORD: return !unordered;
-    case P::UEQ: return unordered || a == b;
-    case P::UGT: return !(a <= b);
-    case P::UGE: return !(a < b);
-    case P::ULT: return !(a >= b);
-    case P::ULE: return !(a > b);
-    case P::AlwaysTrue: return true;
-    case P::AlwaysFalse: return false;
+    case P::OEQ:
+      return a == b;
+    case P::OGT:
+      return a > b;
+    case P::OGE:
+      return a >= b;
+    case P::OLT:
+      return a < b;
+    case P::OLE:
+      return a <= b;
+    case P::ONE:
+      return !unordered && a != b;
+    case P::UNE:
+      return a != b;
+    case P::UNO:
+      return unordered;
+    case P::ORD:
+      return !unordered;
+    case P::UEQ:
+      return unordered || a == b;
+    case P::UGT:
+      return !(a <= b);
+    case P::UGE:
+      return !(a < b);
+    case P::ULT:
+      return !(a >= b);
+    case P::ULE:
+      return !(a > b);
+    case P::AlwaysTrue:
+      return true;
+    case P::AlwaysFalse:
+      return false;
     }
     return false;
   }
   static bool compare(mlir::arith::CmpIPredicate predicate, int64_t a, int64_t b) {
     using P = mlir::arith::CmpIPredicate;
     switch (predicate) {
-    case P::eq: return a == b;
-    case P::ne: return a != b;
-    case P::slt: return a < b;
-    case P::sle: return a <= b;
-    case P::sgt: return a > b;
-    case P::sge: return a >= b;
-    case P::ult: return uint64_t(a) < uint64_t(b);
-    case P::ule: return uint64_t(a) <= uint64_t(b);
-    case P::ugt: return uint64_t(a) > uint64_t(b);
-    case P::uge: return uint64_t(a) >= uint64_t(b);
+    case P::eq:
+      return a == b;
+    case P::ne:
+      return a != b;
+    case P::slt:
+      return a < b;
+    case P::sle:
+      return a <= b;
+    case P::sgt:
+      return a > b;
+    case P::sge:
+      return a >= b;
+    case P::ult:
+      return uint64_t(a) < uint64_t(b);
+    case P::ule:
+      return uint64_t(a) <= uint64_t(b);
+    case P::ugt:
+      return uint64_t(a) > uint64_t(b);
+    case P::uge:
+      return uint64_t(a) >= uint64_t(b);
     }
     return false;
   }
@@ -125,34 +152,61 @@ class Reference {
     llvm::StringRef name = op->getName().getStringRef();
     auto is = [&](llvm::StringRef n) { return name == n; };
     double y;
-    if (is("arith.addf") || is("arith.addi")) y = x[0] + x[1];
-    else if (is("arith.subf") || is("arith.subi")) y = x[0] - x[1];
-    else if (is("arith.mulf") || is("arith.muli")) y = x[0] * x[1];
-    else if (is("arith.divf")) y = x[0] / x[1];
-    else if (is("arith.negf")) y = -x[0];
-    else if (is("arith.maximumf")) y = reduceStep(ReductionKind::max, x[0], x[1]);
-    else if (is("arith.minimumf")) y = reduceStep(ReductionKind::min, x[0], x[1]);
-    else if (is("arith.andi")) y = double(int64_t(x[0]) & int64_t(x[1]));
-    else if (is("arith.ori")) y = double(int64_t(x[0]) | int64_t(x[1]));
-    else if (is("arith.select")) y = x[0] != 0 ? x[1] : x[2];
-    else if (is("arith.fptosi")) y = std::trunc(x[0]);
-    else if (is("arith.extf") || is("arith.truncf") || is("arith.sitofp") || is("arith.uitofp") || is("arith.extsi") || is("arith.extui") ||
-             is("arith.trunci")) y = x[0];
-    else if (auto cmp = dyn_cast<arith::CmpFOp>(op)) y = compare(cmp.getPredicate(), x[0], x[1]);
-    else if (auto cmp = dyn_cast<arith::CmpIOp>(op)) y = compare(cmp.getPredicate(), int64_t(x[0]), int64_t(x[1]));
-    else if (is("math.exp")) y = std::exp(x[0]);
-    else if (is("math.expm1")) y = std::expm1(x[0]);
-    else if (is("math.log")) y = std::log(x[0]);
-    else if (is("math.log1p")) y = std::log1p(x[0]);
-    else if (is("math.tanh")) y = std::tanh(x[0]);
-    else if (is("math.erf")) y = std::erf(x[0]);
-    else if (is("math.sqrt")) y = std::sqrt(x[0]);
-    else if (is("math.rsqrt")) y = 1 / std::sqrt(x[0]);
-    else if (is("math.absf")) y = std::abs(x[0]);
-    else if (is("math.powf")) y = std::pow(x[0], x[1]);
-    else if (is("math.sin")) y = std::sin(x[0]);
-    else if (is("math.cos")) y = std::cos(x[0]);
-    else if (is("math.floor")) y = std::floor(x[0]);
+    if (is("arith.addf") || is("arith.addi"))
+      y = x[0] + x[1];
+    else if (is("arith.subf") || is("arith.subi"))
+      y = x[0] - x[1];
+    else if (is("arith.mulf") || is("arith.muli"))
+      y = x[0] * x[1];
+    else if (is("arith.divf"))
+      y = x[0] / x[1];
+    else if (is("arith.negf"))
+      y = -x[0];
+    else if (is("arith.maximumf"))
+      y = reduceStep(ReductionKind::max, x[0], x[1]);
+    else if (is("arith.minimumf"))
+      y = reduceStep(ReductionKind::min, x[0], x[1]);
+    else if (is("arith.andi"))
+      y = double(int64_t(x[0]) & int64_t(x[1]));
+    else if (is("arith.ori"))
+      y = double(int64_t(x[0]) | int64_t(x[1]));
+    else if (is("arith.select"))
+      y = x[0] != 0 ? x[1] : x[2];
+    else if (is("arith.fptosi"))
+      y = std::trunc(x[0]);
+    else if (is("arith.extf") || is("arith.truncf") || is("arith.sitofp") || is("arith.uitofp") ||
+             is("arith.extsi") || is("arith.extui") || is("arith.trunci"))
+      y = x[0];
+    else if (auto cmp = dyn_cast<arith::CmpFOp>(op))
+      y = compare(cmp.getPredicate(), x[0], x[1]);
+    else if (auto cmp = dyn_cast<arith::CmpIOp>(op))
+      y = compare(cmp.getPredicate(), int64_t(x[0]), int64_t(x[1]));
+    else if (is("math.exp"))
+      y = std::exp(x[0]);
+    else if (is("math.expm1"))
+      y = std::expm1(x[0]);
+    else if (is("math.log"))
+      y = std::log(x[0]);
+    else if (is("math.log1p"))
+      y = std::log1p(x[0]);
+    else if (is("math.tanh"))
+      y = std::tanh(x[0]);
+    else if (is("math.erf"))
+      y = std::erf(x[0]);
+    else if (is("math.sqrt"))
+      y = std::sqrt(x[0]);
+    else if (is("math.rsqrt"))
+      y = 1 / std::sqrt(x[0]);
+    else if (is("math.absf"))
+      y = std::abs(x[0]);
+    else if (is("math.powf"))
+      y = std::pow(x[0], x[1]);
+    else if (is("math.sin"))
+      y = std::sin(x[0]);
+    else if (is("math.cos"))
+      y = std::cos(x[0]);
+    else if (is("math.floor"))
+      y = std::floor(x[0]);
     else {
       ADD_FAILURE() << "the reference lacks " << name.str();
       y = NAN;
@@ -169,8 +223,11 @@ class Reference {
     return t;
   }
 
-  /// Calls f(output index, cell, input index) for every cell of every window that lies inside the input.
-  template <typename Op, typename Fn> static void windows(Op op, const std::vector<int64_t> &input, const std::vector<int64_t> &output, Fn f) {
+  /// Calls f(output index, cell, input index) for every cell of every window that lies inside the
+  /// input.
+  template <typename Op, typename Fn>
+  static void windows(Op op, const std::vector<int64_t> &input, const std::vector<int64_t> &output,
+                      Fn f) {
     size_t spatial = op.getKernel().size(), first = op.getChannelsLast() ? 1 : 2;
     int64_t cells = 1, outputs = 1;
     for (int64_t k : op.getKernel())
@@ -183,7 +240,8 @@ class Reference {
         Index place = unravel(cell, op.getKernel().vec()), in = out;
         bool inside = true, inPads = true;
         for (size_t d = 0; d < spatial; ++d) {
-          int64_t i = out[first + d] * op.getStrides()[d] + place[d] * op.getDilations()[d] - op.getPads()[d];
+          int64_t i = out[first + d] * op.getStrides()[d] + place[d] * op.getDilations()[d] -
+                      op.getPads()[d];
           in[first + d] = i;
           inside &= i >= 0 && i < input[first + d];
           inPads &= i < input[first + d] + op.getPads()[spatial + d];
@@ -200,7 +258,10 @@ class Reference {
     Type type = getElementTypeOrSelf(op->getResult(0).getType());
     int64_t n = out.size();
     if (auto constant = dyn_cast<arith::ConstantOp>(op)) {
-      auto number = [](Attribute a) { return isa<FloatAttr>(a) ? cast<FloatAttr>(a).getValueAsDouble() : double(cast<IntegerAttr>(a).getValue().getSExtValue()); };
+      auto number = [](Attribute a) {
+        return isa<FloatAttr>(a) ? cast<FloatAttr>(a).getValueAsDouble()
+                                 : double(cast<IntegerAttr>(a).getValue().getSExtValue());
+      };
       auto dense = dyn_cast<DenseElementsAttr>(constant.getValue());
       double value = dense ? number(dense.getSplatValue<Attribute>()) : number(constant.getValue());
       if (type.isInteger(1))
@@ -254,8 +315,10 @@ class Reference {
     } else if (auto g = dyn_cast<GatherOp>(op)) {
       int64_t axis = g.getAxis(), rank = in(1).shape.size();
       for (int64_t i = 0; i < n; ++i) {
-        Index at = unravel(i, out.shape), which(at.begin() + axis, at.begin() + axis + rank), from(at.begin(), at.begin() + axis);
-        from.push_back(std::clamp<int64_t>(in(1).data[ravel(which, in(1).shape)], 0, in(0).shape[axis] - 1));
+        Index at = unravel(i, out.shape), which(at.begin() + axis, at.begin() + axis + rank),
+              from(at.begin(), at.begin() + axis);
+        from.push_back(
+            std::clamp<int64_t>(in(1).data[ravel(which, in(1).shape)], 0, in(0).shape[axis] - 1));
         from.insert(from.end(), at.begin() + axis + rank, at.end());
         out.data[i] = in(0).data[ravel(from, in(0).shape)];
       }
@@ -264,7 +327,8 @@ class Reference {
       if (s.getInit())
         out.data = in(2).data;
       for (int64_t i = 0; i < in(1).size(); ++i) {
-        Index at = unravel(i, in(1).shape), which(at.begin() + axis, at.begin() + axis + rank), to(at.begin(), at.begin() + axis);
+        Index at = unravel(i, in(1).shape), which(at.begin() + axis, at.begin() + axis + rank),
+              to(at.begin(), at.begin() + axis);
         to.push_back(in(0).data[ravel(which, in(0).shape)]);
         to.insert(to.end(), at.begin() + axis + rank, at.end());
         out.data[ravel(to, out.shape)] += in(1).data[i];
@@ -275,12 +339,16 @@ class Reference {
     } else if (auto r = dyn_cast<RandomUniformOp>(op)) {
       for (int64_t i = 0; i < n; ++i) {
         uint64_t run = int64_t(in(0).data[0]), micro = int64_t(in(0).data[1]), block = i / 4;
-        uint32_t counter[4] = {uint32_t(block), uint32_t(block >> 32), uint32_t(micro), uint32_t(micro >> 32)};
+        uint32_t counter[4] = {uint32_t(block), uint32_t(block >> 32), uint32_t(micro),
+                               uint32_t(micro >> 32)};
         philox(counter, uint32_t(run) ^ uint32_t(r.getSeed()), uint32_t(r.getOperatorId()));
         out.data[i] = double(counter[i % 4] >> 8) * 0x1p-24;
       }
     } else if (auto r = dyn_cast<ReduceOp>(op)) {
-      double start = r.getKind() == ReductionKind::sum ? 0 : r.getKind() == ReductionKind::product ? 1 : r.getKind() == ReductionKind::max ? -INFINITY : INFINITY;
+      double start = r.getKind() == ReductionKind::sum       ? 0
+                     : r.getKind() == ReductionKind::product ? 1
+                     : r.getKind() == ReductionKind::max     ? -INFINITY
+                                                             : INFINITY;
       out.data.assign(n, start);
       for (int64_t i = 0; i < in(0).size(); ++i) {
         Index at = unravel(i, in(0).shape), to;
@@ -317,7 +385,9 @@ class Reference {
         out.data[o] /= count[o];
     } else if (auto a = dyn_cast<AveragePoolGradOp>(op)) {
       std::vector<double> count(in(0).size());
-      windows(a, out.shape, in(0).shape, [&](int64_t o, int64_t, int64_t i, bool inPads) { count[o] += a.getCountIncludePad() ? inPads : i >= 0; });
+      windows(a, out.shape, in(0).shape, [&](int64_t o, int64_t, int64_t i, bool inPads) {
+        count[o] += a.getCountIncludePad() ? inPads : i >= 0;
+      });
       windows(a, out.shape, in(0).shape, [&](int64_t o, int64_t, int64_t i, bool) {
         if (i >= 0)
           out.data[i] += in(0).data[o] / count[o];

@@ -1,5 +1,4 @@
-//===- TrainTest.cpp - the training loop
-//-----------------------------------------------------------===//
+//===- TrainTest.cpp - the training loop ---------------------------------------------===//
 
 #include "TrainTestSupport.h"
 #include <csignal>

@@ -1,5 +1,4 @@
-//===- TrainTestSupport.h - whole runs of the trainer's commands
-//------------------------------------===//
+//===- TrainTestSupport.h - whole runs of the trainer's commands ---------------------===//
 
 #ifndef MPC_TEST_UNIT_TRAINTESTSUPPORT_H
 #define MPC_TEST_UNIT_TRAINTESTSUPPORT_H

@@ -1,5 +1,4 @@
-//===- TestData.cpp - ONNX backend-test folders
-//------------------------------------------------===//
+//===- TestData.cpp - ONNX backend-test folders ----------------------------------------------===//
 
 #include "TestData.h"
 #include "runtime/core/Error.h"
@@ -59,6 +58,8 @@ std::optional<FileType> fileType(int type) {
 
 /// Typed fields hold one 32- or 64-bit number per element, whatever its type.
 template <typename Field> std::vector<unsigned char> narrowed(const Field &field, size_t width) {
+  if (width > sizeof(field.Get(0)))
+    return {}; // a field of another type: the caller tells that its size is wrong
   std::vector<unsigned char> bytes(field.size() * width);
   for (int i = 0; i < field.size(); ++i) {
     auto value = field.Get(i);
@@ -72,6 +73,7 @@ std::optional<Array> arrayOf(const onnx::TensorProto &tensor, const std::string 
   if (!type)
     return std::nullopt;
   std::vector<int64_t> shape(tensor.dims().begin(), tensor.dims().end());
+  (void)checkedElements(shape, source);
   size_t width = fileTypeSize(*type), wanted = size_t(elementCount(shape)) * width;
   std::vector<unsigned char> bytes;
   if (tensor.has_raw_data())
@@ -103,7 +105,9 @@ std::vector<TestValue> readValues(const fs::path &folder, const std::string &pre
     onnx::TensorProto tensor;
     TestValue value;
     int type = size_t(i) < types.size() ? types[i] : 0;
-    if (type != 0 && tensor.ParseFromString(contents(path))) {
+    if (type != 0 && !tensor.ParseFromString(contents(path)))
+      throw Error(path.string() + " is not a tensor in ONNX's form");
+    if (type != 0) {
       // Older test data hold bfloat16 values as the 16-bit integers of their bits.
       if (type == onnx::TensorProto::BFLOAT16 && tensor.data_type() == onnx::TensorProto::UINT16)
         tensor.set_data_type(type);

@@ -1,5 +1,4 @@
-//===- main.cpp - mpc-run: compile in memory, run once
-//-------------------------------------------===//
+//===- main.cpp - mpc-run: compile in memory, run once ---------------------------------------===//
 //
 //   mpc-run MODEL.onnx --input NAME=FILE.npy … [-o OUT.npy|OUT.npz]
 //   mpc-run --test-data DIR …           ONNX backend-test folders: compared, one line each
@@ -12,10 +11,12 @@
 #include "runtime/data/DatasetSpec.h"
 #include "runtime/data/Npy.h"
 #include "tools/mpc-run/Inference.h"
+#include "llvm/ADT/StringRef.h"
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
+#include <set>
 
 using namespace mpc;
 
@@ -76,14 +77,41 @@ std::unique_ptr<Inference> compiled(const Options &options, const std::string &m
   return inference;
 }
 
+/// Every --input is one of the model's, and none that the outputs depend on is missing.
+void checkInputs(const GraphNames &graph, const Program &program, const DatasetSpec &spec) {
+  std::set<std::string> given;
+  for (const auto &[name, file] : spec.files) {
+    given.insert(name);
+    if (std::find(graph.inputs.begin(), graph.inputs.end(), name) != graph.inputs.end())
+      continue;
+    std::string known;
+    for (const std::string &input : graph.inputs)
+      known += (known.empty() ? "" : ", ") + input;
+    throw Error("the model has no input '" + name + "'; it has " +
+                (known.empty() ? "none" : known));
+  }
+  for (uint32_t index : program.all(Role::input))
+    if (const TensorInfo &tensor = program.tensors[index]; !given.count(tensor.name))
+      throw Error("no values for input '" + tensor.name + "' of shape " + shapeText(tensor.shape) +
+                  ": give --input " + tensor.name + "=FILE.npy");
+}
+
 int runOnce(const Options &options) {
+  DatasetSpec spec = parseInputs(options.inputs);
+  if (spec.preprocessing.any())
+    throw UsageError("--input: mpc-run takes the files' values as they are, without preprocessing");
+  if (!options.output.empty() && !llvm::StringRef(options.output).ends_with(".npy") &&
+      !llvm::StringRef(options.output).ends_with(".npz"))
+    throw UsageError("-o: '" + options.output + "' must end in .npy or .npz");
+  GraphNames graph = readGraphNames(options.compile.model);
   std::unique_ptr<Inference> inference = compiled(options, options.compile.model);
-  for (const auto &[name, file] : parseInputs(options.inputs).files)
+  checkInputs(graph, inference->program(), spec);
+  for (const auto &[name, file] : spec.files)
     writeInput(*inference, name, readNpy(file));
   inference->device().run("predict");
   std::vector<NpyWriter::Item> items;
   std::vector<Array> outputs;
-  for (const std::string &name : readGraphNames(options.compile.model).outputs) {
+  for (const std::string &name : graph.outputs) {
     outputs.push_back(readOutput(*inference, name));
     const TensorInfo &tensor =
         inference->program().tensors[inference->program().find(Role::output, name)];
@@ -133,6 +161,8 @@ void testFolder(const Options &options, const std::string &folder) {
         throw Unsupported("input '" + names.inputs[i] + "' is no tensor of numbers");
       writeInput(*inference, names.inputs[i], *set.inputs[i].array);
     }
+    if (set.outputs.empty())
+      throw Error(set.folder + " holds no output_0.pb to compare with");
     inference->device().run("predict");
     for (size_t i = 0; i < set.outputs.size() && i < names.outputs.size(); ++i) {
       if (!set.outputs[i].array)
@@ -157,7 +187,7 @@ int runTests(const Options &options) {
       ++unsupported;
       if (options.verbose || options.folders.size() == 1)
         std::fprintf(stderr, "unsupported: %s: %s\n", folder.c_str(), reason.what());
-    } catch (const std::runtime_error &problem) {
+    } catch (const std::exception &problem) {
       ++failed;
       std::fprintf(stderr, "failed: %s: %s\n", folder.c_str(), problem.what());
     }
@@ -204,6 +234,9 @@ int main(int argc, char **argv) {
     options.compile.batch = batch;
   try {
     return options.folders.empty() ? runOnce(options) : runTests(options);
+  } catch (const UsageError &problem) {
+    std::fprintf(stderr, "mpc-run: error: %s\nRun with --help for the options.\n", problem.what());
+    return 2;
   } catch (const std::exception &problem) {
     std::fprintf(stderr, "mpc-run: error: %s\n", problem.what());
     return 1;

@@ -42,14 +42,16 @@ static llvm::Expected<const llvm::Target *> hostTarget(llvm::Triple &triple) {
   std::string error;
   const llvm::Target *target = llvm::TargetRegistry::lookupTarget(triple, error);
   if (!target)
-    return llvm::createStringError("the LLVM library has no code generator for " + triple.str() + ": " + error);
+    return llvm::createStringError("the LLVM library has no code generator for " + triple.str() +
+                                   ": " + error);
   return target;
 }
 
 // What generated code may use, of that which __builtin_cpu_supports can tell.
-static constexpr const char *kCheckedFeatures[] = {"sse4.1", "sse4.2",   "popcnt",   "avx",      "avx2",     "fma",       "f16c",
-                                                   "bmi",    "bmi2",     "avx512f",  "avx512dq", "avx512bw", "avx512vl",  "avx512cd",
-                                                   "avx512vbmi", "avx512vnni", "avx512bf16", "avx512fp16"};
+static constexpr const char *kCheckedFeatures[] = {
+    "sse4.1",   "sse4.2",   "popcnt",     "avx",        "avx2",       "fma",
+    "f16c",     "bmi",      "bmi2",       "avx512f",    "avx512dq",   "avx512bw",
+    "avx512vl", "avx512cd", "avx512vbmi", "avx512vnni", "avx512bf16", "avx512fp16"};
 
 llvm::Expected<CpuDescription> describeCpu(llvm::StringRef cpu) {
   llvm::Triple triple;
@@ -68,20 +70,24 @@ llvm::Expected<CpuDescription> describeCpu(llvm::StringRef cpu) {
   }
   std::unique_ptr<llvm::MCSubtargetInfo> known((*target)->createMCSubtargetInfo(triple, "", ""));
   if (!known || !known->isCPUStringValid(description.cpu))
-    return llvm::createStringError("--cpu=" + cpu + ": not a CPU that LLVM knows for " + triple.getArchName() +
-                                   "; use native, or a name such as x86-64-v3 (`llc -mcpu=help` lists them)");
-  std::unique_ptr<llvm::MCSubtargetInfo> chosen((*target)->createMCSubtargetInfo(triple, description.cpu, description.features));
+    return llvm::createStringError(
+        "--cpu=" + cpu + ": not a CPU that LLVM knows for " + triple.getArchName() +
+        "; use native, or a name such as x86-64-v3 (`llc -mcpu=help` lists them)");
+  std::unique_ptr<llvm::MCSubtargetInfo> chosen(
+      (*target)->createMCSubtargetInfo(triple, description.cpu, description.features));
   auto has = [&](llvm::StringRef feature) { return chosen->checkFeatures(("+" + feature).str()); };
   if (triple.isX86()) {
     for (const char *feature : kCheckedFeatures)
       if (has(feature))
         description.required.push_back(feature);
-    description.half = {has("f16c"), has("avx512bf16") || has("avxneconvert")};
+    description.half = {has("f16c"), has("avx512bf16") || has("avxneconvert"),
+                        has("avx512bf16") ? 16 : 8};
   }
   return description;
 }
 
-llvm::Expected<std::unique_ptr<llvm::TargetMachine>> createMachine(const CpuDescription &cpu, int optLevel) {
+llvm::Expected<std::unique_ptr<llvm::TargetMachine>> createMachine(const CpuDescription &cpu,
+                                                                   int optLevel) {
   llvm::Triple triple;
   auto target = hostTarget(triple);
   if (!target)
@@ -89,8 +95,8 @@ llvm::Expected<std::unique_ptr<llvm::TargetMachine>> createMachine(const CpuDesc
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Standard; // only what carries `contract`
   auto level = static_cast<llvm::CodeGenOptLevel>(std::clamp(optLevel, 0, 3));
-  std::unique_ptr<llvm::TargetMachine> machine(
-      (*target)->createTargetMachine(triple, cpu.cpu, cpu.features, options, llvm::Reloc::PIC_, std::nullopt, level));
+  std::unique_ptr<llvm::TargetMachine> machine((*target)->createTargetMachine(
+      triple, cpu.cpu, cpu.features, options, llvm::Reloc::PIC_, std::nullopt, level));
   if (!machine)
     return llvm::createStringError("LLVM cannot generate code for " + triple.str());
   return machine;
@@ -105,12 +111,14 @@ static OwningOpRef<ModuleOp> cloneKernels(ModuleOp planned, ArrayRef<func::FuncO
   return module;
 }
 
-llvm::Expected<std::unique_ptr<llvm::Module>> lowerKernels(ModuleOp planned, ArrayRef<func::FuncOp> kernels, const CpuDescription &cpu,
-                                                           int optLevel, llvm::TargetMachine &machine, llvm::LLVMContext &llvmContext) {
+llvm::Expected<std::unique_ptr<llvm::Module>>
+lowerKernels(ModuleOp planned, ArrayRef<func::FuncOp> kernels, const CpuDescription &cpu,
+             int optLevel, llvm::TargetMachine &machine, llvm::LLVMContext &llvmContext) {
   MLIRContext *context = planned.getContext();
   OwningOpRef<ModuleOp> module = cloneKernels(planned, kernels);
   PassManager passes(context, ModuleOp::getOperationName(), PassManager::Nesting::Explicit);
-  passes.enableVerifier(false); // what is written here is verified by the tests; LLVM verifies its own form in debug builds
+  passes.enableVerifier(false); // what is written here is verified by the tests; LLVM verifies its
+                                // own form in debug builds
   passes.addPass(createConvertKernelsToLLVM(cpu.half));
   if (failed(passes.run(*module)))
     return llvm::createStringError("code generation failed");
@@ -149,17 +157,22 @@ void optimize(llvm::Module &module, llvm::TargetMachine &machine, int optLevel) 
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, components, modules);
   using Level = llvm::OptimizationLevel;
-  Level level = optLevel <= 0 ? Level::O0 : optLevel == 1 ? Level::O1 : optLevel == 2 ? Level::O2 : Level::O3;
-  llvm::ModulePassManager passes =
-      optLevel <= 0 ? builder.buildO0DefaultPipeline(level) : builder.buildPerModuleDefaultPipeline(level);
+  Level level = optLevel <= 0   ? Level::O0
+                : optLevel == 1 ? Level::O1
+                : optLevel == 2 ? Level::O2
+                                : Level::O3;
+  llvm::ModulePassManager passes = optLevel <= 0 ? builder.buildO0DefaultPipeline(level)
+                                                 : builder.buildPerModuleDefaultPipeline(level);
   passes.run(module, modules);
 }
 
-llvm::Error writeNative(llvm::Module &module, llvm::TargetMachine &machine, bool assembly, llvm::raw_pwrite_stream &to) {
+llvm::Error writeNative(llvm::Module &module, llvm::TargetMachine &machine, bool assembly,
+                        llvm::raw_pwrite_stream &to) {
   llvm::legacy::PassManager passes;
   auto type = assembly ? llvm::CodeGenFileType::AssemblyFile : llvm::CodeGenFileType::ObjectFile;
   if (machine.addPassesToEmitFile(passes, to, nullptr, type))
-    return llvm::createStringError("LLVM cannot write this kind of file for " + machine.getTargetTriple().str());
+    return llvm::createStringError("LLVM cannot write this kind of file for " +
+                                   machine.getTargetTriple().str());
   passes.run(module);
   return llvm::Error::success();
 }
@@ -178,11 +191,12 @@ void registerTranslations(MLIRContext *context) {
   registerLLVMDialectTranslation(registry);
   context->appendDialectRegistry(registry);
   // Loading a dialect is nothing for threads: all that code generation makes.
-  context->loadDialect<arith::ArithDialect, cf::ControlFlowDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
-                       ub::UBDialect>();
+  context->loadDialect<arith::ArithDialect, cf::ControlFlowDialect, func::FuncDialect,
+                       LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect, ub::UBDialect>();
 }
 
-llvm::Expected<std::unique_ptr<llvm::Module>> compileKernels(ModuleOp planned, const CpuTargetOptions &options, llvm::LLVMContext &context) {
+llvm::Expected<std::unique_ptr<llvm::Module>>
+compileKernels(ModuleOp planned, const CpuTargetOptions &options, llvm::LLVMContext &context) {
   auto cpu = describeCpu(options.cpu);
   if (!cpu)
     return cpu.takeError();
@@ -190,10 +204,12 @@ llvm::Expected<std::unique_ptr<llvm::Module>> compileKernels(ModuleOp planned, c
   if (!machine)
     return machine.takeError();
   registerTranslations(planned.getContext());
-  return lowerKernels(planned, distinctKernels(kernelIndex(planned)), *cpu, options.optLevel, **machine, context);
+  return lowerKernels(planned, distinctKernels(kernelIndex(planned)), *cpu, options.optLevel,
+                      **machine, context);
 }
 
-llvm::Error printKernels(ModuleOp planned, const CpuTargetOptions &options, bool assembly, llvm::raw_ostream &to) {
+llvm::Error printKernels(ModuleOp planned, const CpuTargetOptions &options, bool assembly,
+                         llvm::raw_ostream &to) {
   llvm::LLVMContext context;
   auto module = compileKernels(planned, options, context);
   if (!module)

@@ -29,19 +29,23 @@ struct CpuDescription {
   std::string cpu;      ///< LLVM's name; for native the name of the CPU at hand
   std::string features; ///< LLVM's feature list, only for native
   HalfSupport half;
-  /// What the CPU at run time must have, by the names of GCC's __builtin_cpu_supports: "avx2", "avx512bf16".
+  /// What the CPU at run time must have, by the names of GCC's __builtin_cpu_supports: "avx2",
+  /// "avx512bf16".
   std::vector<std::string> required;
 };
 
 /// Fails for a name that LLVM does not know for this architecture.
 llvm::Expected<CpuDescription> describeCpu(llvm::StringRef cpu);
 
-/// All kernels of a planned module (their functions with #mpc.kernel) as optimized LLVM IR in `context`; the functions that runtime/core/Program.h
-/// calls MpcKernel are external, under the names of kernelFunctions(). Errors of code generation are reported as MLIR diagnostics too.
-llvm::Expected<std::unique_ptr<llvm::Module>> compileKernels(mlir::ModuleOp planned, const CpuTargetOptions &options, llvm::LLVMContext &context);
+/// All kernels of a planned module (their functions with #mpc.kernel) as optimized LLVM IR in
+/// `context`; the functions that runtime/core/Program.h calls MpcKernel are external, under the
+/// names of kernelFunctions(). Errors of code generation are reported as MLIR diagnostics too.
+llvm::Expected<std::unique_ptr<llvm::Module>>
+compileKernels(mlir::ModuleOp planned, const CpuTargetOptions &options, llvm::LLVMContext &context);
 
 /// The same as text: LLVM IR, or assembly.
-llvm::Error printKernels(mlir::ModuleOp planned, const CpuTargetOptions &options, bool assembly, llvm::raw_ostream &to);
+llvm::Error printKernels(mlir::ModuleOp planned, const CpuTargetOptions &options, bool assembly,
+                         llvm::raw_ostream &to);
 
 /// What the object file holds beside the kernels.
 struct ProgramData {
@@ -50,8 +54,10 @@ struct ProgramData {
   uint64_t dataSize = 0;
 };
 
-/// Writes the object file that defines `mpc_program`; kernel i of its table is entry i of kernelIndex(planned).
-llvm::Error emitProgramObject(mlir::ModuleOp planned, const ProgramData &data, const CpuTargetOptions &options, llvm::StringRef path);
+/// Writes the object file that defines `mpc_program`; kernel i of its table is entry i of
+/// kernelIndex(planned).
+llvm::Error emitProgramObject(mlir::ModuleOp planned, const ProgramData &data,
+                              const CpuTargetOptions &options, llvm::StringRef path);
 
 } // namespace mpc
 

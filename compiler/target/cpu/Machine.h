@@ -9,7 +9,8 @@
 
 namespace mpc {
 
-llvm::Expected<std::unique_ptr<llvm::TargetMachine>> createMachine(const CpuDescription &cpu, int optLevel);
+llvm::Expected<std::unique_ptr<llvm::TargetMachine>> createMachine(const CpuDescription &cpu,
+                                                                   int optLevel);
 
 /// Makes the translation from the LLVM dialect known; once, before threads start.
 void registerTranslations(mlir::MLIRContext *context);
@@ -17,12 +18,15 @@ void registerTranslations(mlir::MLIRContext *context);
 /// The kernels of the table, each once, in its order.
 llvm::SmallVector<mlir::func::FuncOp> distinctKernels(const KernelIndex &table);
 
-/// Some kernels of a module as optimized LLVM IR. Several threads may do this for one module, each with its own machine and context.
-llvm::Expected<std::unique_ptr<llvm::Module>> lowerKernels(mlir::ModuleOp planned, llvm::ArrayRef<mlir::func::FuncOp> kernels,
-                                                           const CpuDescription &cpu, int optLevel, llvm::TargetMachine &machine,
-                                                           llvm::LLVMContext &llvmContext);
+/// Some kernels of a module as optimized LLVM IR. Several threads may do this for one module, each
+/// with its own machine and context.
+llvm::Expected<std::unique_ptr<llvm::Module>>
+lowerKernels(mlir::ModuleOp planned, llvm::ArrayRef<mlir::func::FuncOp> kernels,
+             const CpuDescription &cpu, int optLevel, llvm::TargetMachine &machine,
+             llvm::LLVMContext &llvmContext);
 void optimize(llvm::Module &module, llvm::TargetMachine &machine, int optLevel);
-llvm::Error writeNative(llvm::Module &module, llvm::TargetMachine &machine, bool assembly, llvm::raw_pwrite_stream &to);
+llvm::Error writeNative(llvm::Module &module, llvm::TargetMachine &machine, bool assembly,
+                        llvm::raw_pwrite_stream &to);
 
 } // namespace mpc
 

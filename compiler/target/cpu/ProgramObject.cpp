@@ -1,4 +1,4 @@
-//===- ProgramObject.cpp - the object file that defines mpc_program -----------------------------===//
+//===- ProgramObject.cpp - the object file that defines mpc_program ------------------===//
 //
 // Kernels are compiled in as many parts as threads may run, each with an LLVM context of its
 // own; a relocatable link makes one object of them. The data block (initial weights, the
@@ -44,7 +44,8 @@ static std::string symbolOf(size_t entry) { return llvm::formatv("mpc_kernel_{0}
 /// Names that cannot meet those of the runtime or of a library.
 void ProgramObject::nameKernels(llvm::Module &module) const {
   for (auto [i, entry] : llvm::enumerate(table.entries))
-    if (llvm::Function *function = module.getFunction(entry.first); function && !function->isDeclaration()) {
+    if (llvm::Function *function = module.getFunction(entry.first);
+        function && !function->isDeclaration()) {
       function->setName(symbolOf(i));
       if (oneModule)
         function->setLinkage(llvm::GlobalValue::InternalLinkage);
@@ -70,9 +71,11 @@ llvm::Constant *ProgramObject::addData(llvm::Module &module) const {
                                ".type mpc_program_data,@object\n"
                                "mpc_program_data:\n"
                                ".incbin \"" +
-                               quoted + "\"\n.size mpc_program_data, " + std::to_string(data.dataSize) + "\n.text\n");
-  auto *symbol = new llvm::GlobalVariable(module, llvm::Type::getInt8Ty(context), /*isConstant=*/true, llvm::GlobalValue::ExternalLinkage,
-                                          nullptr, "mpc_program_data");
+                               quoted + "\"\n.size mpc_program_data, " +
+                               std::to_string(data.dataSize) + "\n.text\n");
+  auto *symbol =
+      new llvm::GlobalVariable(module, llvm::Type::getInt8Ty(context), /*isConstant=*/true,
+                               llvm::GlobalValue::ExternalLinkage, nullptr, "mpc_program_data");
   symbol->setVisibility(llvm::GlobalValue::HiddenVisibility);
   return symbol;
 }
@@ -83,32 +86,35 @@ void ProgramObject::addProgram(llvm::Module &module) const {
   auto *pointer = llvm::PointerType::getUnqual(context);
   auto *i32 = llvm::Type::getInt32Ty(context), *i64 = llvm::Type::getInt64Ty(context);
   auto constant = [&](llvm::Constant *value, StringRef name) {
-    auto *global = new llvm::GlobalVariable(module, value->getType(), /*isConstant=*/true, llvm::GlobalValue::PrivateLinkage, value, name);
+    auto *global = new llvm::GlobalVariable(module, value->getType(), /*isConstant=*/true,
+                                            llvm::GlobalValue::PrivateLinkage, value, name);
     global->setAlignment(llvm::Align(16));
     return global;
   };
   SmallVector<llvm::Constant *> kernels;
   auto *type = llvm::FunctionType::get(llvm::Type::getVoidTy(context), {i64, i64, pointer}, false);
   for (size_t i = 0; i < table.entries.size(); ++i) {
-    auto *function = cast<llvm::Function>(module.getOrInsertFunction(symbolOf(i), type).getCallee());
+    auto *function =
+        cast<llvm::Function>(module.getOrInsertFunction(symbolOf(i), type).getCallee());
     if (!function->hasLocalLinkage())
       function->setVisibility(llvm::GlobalValue::HiddenVisibility);
     kernels.push_back(function);
   }
-  llvm::Constant *list = llvm::ConstantArray::get(llvm::ArrayType::get(pointer, kernels.size()), kernels);
+  llvm::Constant *list =
+      llvm::ConstantArray::get(llvm::ArrayType::get(pointer, kernels.size()), kernels);
   llvm::Constant *json = llvm::ConstantDataArray::getString(context, data.json, /*AddNull=*/true);
-  llvm::Constant *fields[] = {llvm::ConstantInt::get(i32, MPC_PROGRAM_ABI),
-                              llvm::ConstantInt::get(i32, kernels.size()),
-                              constant(json, "mpc_program_json"),
-                              llvm::ConstantInt::get(i64, data.json.size()),
-                              constant(list, "mpc_program_kernels"),
-                              addData(module),
-                              llvm::ConstantInt::get(i64, data.dataSize)};
+  llvm::Constant *fields[] = {
+      llvm::ConstantInt::get(i32, MPC_PROGRAM_ABI), llvm::ConstantInt::get(i32, kernels.size()),
+      constant(json, "mpc_program_json"),           llvm::ConstantInt::get(i64, data.json.size()),
+      constant(list, "mpc_program_kernels"),        addData(module),
+      llvm::ConstantInt::get(i64, data.dataSize)};
   llvm::Constant *program = llvm::ConstantStruct::getAnon(fields);
-  new llvm::GlobalVariable(module, program->getType(), /*isConstant=*/true, llvm::GlobalValue::ExternalLinkage, program, "mpc_program");
+  new llvm::GlobalVariable(module, program->getType(), /*isConstant=*/true,
+                           llvm::GlobalValue::ExternalLinkage, program, "mpc_program");
 }
 
-llvm::Error ProgramObject::compilePart(ArrayRef<func::FuncOp> kernels, bool withProgram, StringRef path) const {
+llvm::Error ProgramObject::compilePart(ArrayRef<func::FuncOp> kernels, bool withProgram,
+                                       StringRef path) const {
   llvm::LLVMContext context;
   auto machine = createMachine(cpu, options.optLevel);
   if (!machine)
@@ -140,11 +146,13 @@ static llvm::Error merge(StringRef linker, ArrayRef<std::string> parts, StringRe
   arguments.append(parts.begin(), parts.end());
   std::string message;
   if (llvm::sys::ExecuteAndWait(linker, arguments, std::nullopt, {}, 0, 0, &message) != 0)
-    return llvm::createStringError("the linker (" + linker + " -r) could not join the parts of " + path + (message.empty() ? "" : ": " + message));
+    return llvm::createStringError("the linker (" + linker + " -r) could not join the parts of " +
+                                   path + (message.empty() ? "" : ": " + message));
   return llvm::Error::success();
 }
 
-llvm::Error emitProgramObject(ModuleOp planned, const ProgramData &data, const CpuTargetOptions &options, StringRef path) {
+llvm::Error emitProgramObject(ModuleOp planned, const ProgramData &data,
+                              const CpuTargetOptions &options, StringRef path) {
   auto cpu = describeCpu(options.cpu);
   if (!cpu)
     return cpu.takeError();
