@@ -31,8 +31,8 @@ def show_end(text, lines=60):
     print("\n".join(text.splitlines()[-lines:]), flush=True)
 
 
-def run_gtest(totals, build, environment, label=""):
-    for program in sorted((build / "bin").glob("*-tests")):
+def run_gtest(totals, build, environment, label="", names="*-tests"):
+    for program in sorted((build / "bin").glob(names)):
         report = build / "test" / f"{program.name}.json"
         report.parent.mkdir(exist_ok=True)
         report.unlink(missing_ok=True)
@@ -96,6 +96,8 @@ def main():
     build, parts, totals = args.build.resolve(), args.only.split(","), Totals()
     if "gtest" in parts:
         run_gtest(totals, build, {})
+        # The library's ways again as on a CPU with AVX2 only.
+        run_gtest(totals, build, {"ONEDNN_MAX_CPU_ISA": "AVX2"}, " (AVX2)", "runtime-tests")
     if "lit" in parts:
         run_lit(totals, build, sys.executable)
     if "e2e" in parts:

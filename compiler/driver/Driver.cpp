@@ -22,6 +22,7 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
+#include "llvm/Support/Process.h"
 #include "llvm/Support/Signals.h"
 #include "llvm/Support/TargetSelect.h"
 
@@ -81,7 +82,7 @@ public:
     if (direct)
       code = fs::openFileForWrite(finalName, descriptor, fs::CD_OpenExisting);
     else
-      code = fs::createUniqueFile(finalName + ".%%%%%%.part", descriptor, name);
+      code = createBeside();
     if (code) {
       name.clear();
       error = "cannot write " + finalName + ": " + code.message();
@@ -124,6 +125,15 @@ public:
   std::unique_ptr<llvm::raw_fd_ostream> stream;
 
 private:
+  /// A new file named after the final one. (LLVM's unique names take a '%' of the user's folder for a pattern.)
+  std::error_code createBeside() {
+    std::error_code code = std::make_error_code(std::errc::file_exists);
+    for (unsigned i = 0; code == std::errc::file_exists && i < 100; ++i) {
+      name = llvm::formatv("{0}.{1}-{2}.part", finalName, llvm::sys::Process::getProcessId(), i).str();
+      code = fs::openFileForWrite(name, descriptor, fs::CD_CreateNew);
+    }
+    return code;
+  }
   int descriptor = -1;
 };
 
