@@ -120,7 +120,7 @@ def row(args, name, precision, work, rate, out):
     for _ in range(args.repeat):
         best["mpc"] = better(best.get("mpc"), mpc.time(args.seconds))
         for label, command in peers(name, precision, args.seconds):
-            if label in dead:
+            if label in dead or not re.search(args.peers, label):
                 continue
             result, why = last_json(command, args.limit)
             if result is None:
@@ -154,6 +154,7 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--peers", default="", help="regular expression: only these peers")
     parser.add_argument("--limit", type=float, default=300, help="seconds a peer may take")
     args = parser.parse_args()
     args.machine = machine()
