@@ -7,13 +7,13 @@ fp32 only; the same layers, batch and optimizer as models.py.
 
 import argparse
 import json
-import resource
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from peak import peak_bytes
 
 
 def dense(rng, n_in, n_out):
@@ -81,7 +81,7 @@ def main():
         times.append(1e3 * (time.perf_counter() - start))
         end = end or time.perf_counter() + args.seconds
     print(json.dumps({"system": "jax", "config": "jit", "version": jax.__version__, "ms": min(times[3:]), "steps": len(times),
-                      "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+                      "peak_bytes": peak_bytes()}))
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ fp16 with GradScaler. The minimum over the steps that fit the time is reported, 
 import argparse
 import json
 import os
-import resource
 import time
 import warnings
 
 import torch
 from models import MODELS
+from peak import peak_bytes
 
 CONFIGS = ("eager", "channels-last", "fused", "channels-last-fused", "compile")
 
@@ -57,7 +57,7 @@ def main():
     while len(times) < 5 or (time.perf_counter() < end and len(times) < 2000):
         times.append(step())
     print(json.dumps({"system": "pytorch", "config": args.config, "version": torch.__version__, "ms": min(times),
-                      "steps": len(times), "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+                      "steps": len(times), "peak_bytes": peak_bytes()}))
 
 
 if __name__ == "__main__":
