@@ -31,7 +31,8 @@ using namespace mpc;
 static RankedTensorType typeOf(Value v) { return cast<RankedTensorType>(v.getType()); }
 static int64_t rankOf(Value v) { return typeOf(v).getRank(); }
 
-/// [0, 2, …, rank - 1, 1]: result dimension i of a channels-last value is dimension lastOrder[i] of the plain one.
+/// [0, 2, …, rank - 1, 1]: result dimension i of a channels-last value is dimension lastOrder[i] of
+/// the plain one.
 static SmallVector<int64_t> lastOrder(int64_t rank) {
   SmallVector<int64_t> order = {0};
   for (int64_t d = 2; d < rank; ++d)
@@ -41,7 +42,9 @@ static SmallVector<int64_t> lastOrder(int64_t rank) {
 }
 
 /// Where dimension d of the plain layout lies in the channels-last one.
-static int64_t lastPlace(int64_t d, int64_t rank) { return d == 0 ? 0 : (d == 1 ? rank - 1 : d - 1); }
+static int64_t lastPlace(int64_t d, int64_t rank) {
+  return d == 0 ? 0 : (d == 1 ? rank - 1 : d - 1);
+}
 
 template <typename T> static SmallVector<T> permuted(ArrayRef<T> values, ArrayRef<int64_t> order) {
   SmallVector<T> result;
@@ -51,14 +54,16 @@ template <typename T> static SmallVector<T> permuted(ArrayRef<T> values, ArrayRe
 }
 
 static RankedTensorType lastType(RankedTensorType plain) {
-  return RankedTensorType::get(permuted(plain.getShape(), lastOrder(plain.getRank())), plain.getElementType());
+  return RankedTensorType::get(permuted(plain.getShape(), lastOrder(plain.getRank())),
+                               plain.getElementType());
 }
 
 /// A transpose, or a reshape where it moves nothing but dimensions of size 1.
 static Value transposed(OpBuilder &b, Location loc, Value v, ArrayRef<int64_t> order) {
   if (llvm::is_sorted(order))
     return v;
-  auto type = RankedTensorType::get(permuted(typeOf(v).getShape(), order), typeOf(v).getElementType());
+  auto type =
+      RankedTensorType::get(permuted(typeOf(v).getShape(), order), typeOf(v).getElementType());
   SmallVector<int64_t> moved;
   for (int64_t d : order)
     if (typeOf(v).getDimSize(d) != 1)
@@ -72,13 +77,15 @@ namespace {
 
 class LayoutRewriter {
 public:
-  explicit LayoutRewriter(func::FuncOp function) : block(function.getBody().front()), b(function.getContext()) {}
+  explicit LayoutRewriter(func::FuncOp function)
+      : block(function.getBody().front()), b(function.getContext()) {}
   void run();
 
 private:
   Block &block;
   OpBuilder b;
-  /// A value in the plain layout → the same one channels-last. Keys whose producer is a transpose to plain are free.
+  /// A value in the plain layout → the same one channels-last. Keys whose producer is a transpose
+  /// to plain are free.
   DenseMap<Value, Value> last;
   DenseSet<Value> free;
 
@@ -111,8 +118,9 @@ Value LayoutRewriter::inLast(Value v) {
   int64_t rank = rankOf(v);
   Value result;
   if (auto constant = v.getDefiningOp<arith::ConstantOp>(); constant && !isDataConstant(v)) {
-    result = arith::ConstantOp::create(b, v.getLoc(),
-                                       cast<DenseElementsAttr>(constant.getValue()).resizeSplat(lastType(typeOf(v))));
+    result = arith::ConstantOp::create(
+        b, v.getLoc(),
+        cast<DenseElementsAttr>(constant.getValue()).resizeSplat(lastType(typeOf(v))));
   } else if (auto broadcast = v.getDefiningOp<BroadcastOp>()) {
     // The operand's dimensions in their new order, sorted by where they come to lie.
     SmallVector<std::pair<int64_t, int64_t>> places;
@@ -132,8 +140,8 @@ Value LayoutRewriter::inLast(Value v) {
   return last[v] = result;
 }
 
-/// Puts `copy` in the place of `op`. Its results at `activations` are channels-last; readers that want them plain get a
-/// transpose, which disappears if nobody does.
+/// Puts `copy` in the place of `op`. Its results at `activations` are channels-last; readers that
+/// want them plain get a transpose, which disappears if nobody does.
 void LayoutRewriter::replace(Operation *op, Operation *copy, ArrayRef<unsigned> activations) {
   b.setInsertionPointAfter(copy);
   for (auto [i, result] : llvm::enumerate(copy->getResults())) {
@@ -152,7 +160,8 @@ void LayoutRewriter::replace(Operation *op, Operation *copy, ArrayRef<unsigned> 
   op->erase();
 }
 
-void LayoutRewriter::convertConvolution(Operation *op, ArrayRef<unsigned> operands, bool resultIsFilter) {
+void LayoutRewriter::convertConvolution(Operation *op, ArrayRef<unsigned> operands,
+                                        bool resultIsFilter) {
   b.setInsertionPoint(op);
   Operation *copy = op->clone();
   for (unsigned i : operands)
@@ -165,7 +174,8 @@ void LayoutRewriter::convertConvolution(Operation *op, ArrayRef<unsigned> operan
 }
 
 void LayoutRewriter::setOrder(Operation *copy, StringRef name, ArrayRef<int64_t> order) {
-  copy->setAttr(name, b.getDenseI64ArrayAttr(permuted(copy->getAttrOfType<DenseI64ArrayAttr>(name).asArrayRef(), order)));
+  copy->setAttr(name, b.getDenseI64ArrayAttr(permuted(
+                          copy->getAttrOfType<DenseI64ArrayAttr>(name).asArrayRef(), order)));
 }
 
 /// What is kept stays in order, unless the channels come to lie behind a kept spatial dimension.
@@ -192,7 +202,8 @@ void LayoutRewriter::passReduce(ReduceOp op) {
   op.erase();
 }
 
-/// An operation with a channels-last operand that can work on that layout; false if it is none of them.
+/// An operation with a channels-last operand that can work on that layout; false if it is none of
+/// them.
 bool LayoutRewriter::passThrough(Operation *op) {
   SmallVector<unsigned> operands; // the activations among them
   SmallVector<unsigned> results;
@@ -203,7 +214,8 @@ bool LayoutRewriter::passThrough(Operation *op) {
   } else if (isa<BatchNormGradOp>(op)) {
     operands = {0, 1};
     results = {0};
-  } else if (isPointwise(op) || flag || isa<SigmoidOp, SoftplusOp, GeluOp, ConcatOp, SliceOp, PadOp>(op)) {
+  } else if (isPointwise(op) || flag ||
+             isa<SigmoidOp, SoftplusOp, GeluOp, ConcatOp, SliceOp, PadOp>(op)) {
     for (auto [i, operand] : llvm::enumerate(op->getOperands()))
       if (isa<RankedTensorType>(operand.getType()))
         operands.push_back(i);
@@ -224,7 +236,8 @@ bool LayoutRewriter::passThrough(Operation *op) {
   if (flag || isa<BatchNormOp, BatchNormInferenceOp, BatchNormGradOp>(op))
     copy->setAttr("channels_last", b.getUnitAttr());
   if (isa<ConcatOp, MaskSamplesOp>(op))
-    copy->setAttr("axis", b.getI64IntegerAttr(lastPlace(copy->getAttrOfType<IntegerAttr>("axis").getInt(), rank)));
+    copy->setAttr("axis", b.getI64IntegerAttr(
+                              lastPlace(copy->getAttrOfType<IntegerAttr>("axis").getInt(), rank)));
   if (isa<SliceOp>(op))
     for (StringRef name : {"starts", "steps"})
       setOrder(copy, name, order);

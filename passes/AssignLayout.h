@@ -7,7 +7,8 @@
 
 namespace mpc {
 
-/// Transposes at the operands and results of matrix products become their transpose flags (MatmulTransposes.cpp).
+/// Transposes at the operands and results of matrix products become their transpose flags
+/// (MatmulTransposes.cpp).
 void moveTransposesIntoMatmuls(mlir::func::FuncOp function);
 
 } // namespace mpc

@@ -27,14 +27,18 @@ bool mpc::isLibraryOp(Operation *op) {
 
 bool mpc::isPointwise(Operation *op) {
   return op->getNumResults() == 1 && isa<RankedTensorType>(op->getResult(0).getType()) &&
-         isa_and_nonnull<arith::ArithDialect, math::MathDialect>(op->getDialect()) && !op->hasTrait<OpTrait::ConstantLike>();
+         isa_and_nonnull<arith::ArithDialect, math::MathDialect>(op->getDialect()) &&
+         !op->hasTrait<OpTrait::ConstantLike>();
 }
 
-bool mpc::isIndexMap(Operation *op) { return isa<BroadcastOp, ReshapeOp, TransposeOp, SliceOp, PadOp, ConcatOp>(op); }
+bool mpc::isIndexMap(Operation *op) {
+  return isa<BroadcastOp, ReshapeOp, TransposeOp, SliceOp, PadOp, ConcatOp>(op);
+}
 
 bool mpc::isDataConstant(Value v) {
   auto constant = v.getDefiningOp<arith::ConstantOp>();
-  return constant && isa<RankedTensorType>(constant.getType()) && !isa<SplatElementsAttr>(constant.getValue());
+  return constant && isa<RankedTensorType>(constant.getType()) &&
+         !isa<SplatElementsAttr>(constant.getValue());
 }
 
 Value mpc::stripReshapes(Value v) {
@@ -50,22 +54,25 @@ int64_t mpc::tensorBytes(Type type) {
   return tensor.getNumElements() * std::max<int64_t>(1, tensor.getElementTypeBitWidth() / 8);
 }
 
-/// An operation that is neither node nor kernel content: a scalar constant (the padding of mpc.pad), a data constant.
+/// An operation that is neither node nor kernel content: a scalar constant (the padding of
+/// mpc.pad), a data constant.
 static bool isOutside(Operation *op) {
   return isa<arith::ConstantOp>(op) &&
          (!isa<RankedTensorType>(op->getResult(0).getType()) || isDataConstant(op->getResult(0)));
 }
 
-/// Rough cost of one element: 1 for an addition, 16 for a transcendental function. Casts are free, so that dropping one
-/// does not change the clusters.
+/// Rough cost of one element: 1 for an addition, 16 for a transcendental function. Casts are free,
+/// so that dropping one does not change the clusters.
 static int elementCost(Operation *op) {
-  if (isa<arith::ExtFOp, arith::TruncFOp>(op) || isIndexMap(op) || isa<arith::ConstantOp, IotaOp>(op))
+  if (isa<arith::ExtFOp, arith::TruncFOp>(op) || isIndexMap(op) ||
+      isa<arith::ConstantOp, IotaOp>(op))
     return 0;
-  if (isa<arith::DivFOp, arith::RemFOp, arith::DivSIOp, arith::RemSIOp, arith::DivUIOp, arith::RemUIOp, math::SqrtOp,
-          math::RsqrtOp>(op))
+  if (isa<arith::DivFOp, arith::RemFOp, arith::DivSIOp, arith::RemSIOp, arith::DivUIOp,
+          arith::RemUIOp, math::SqrtOp, math::RsqrtOp>(op))
     return 3;
-  if (isa<math::AbsFOp, math::AbsIOp, math::FloorOp, math::CeilOp, math::RoundOp, math::RoundEvenOp, math::TruncOp,
-          math::FmaOp, math::CopySignOp, math::IsFiniteOp, math::IsNaNOp, math::IsInfOp>(op))
+  if (isa<math::AbsFOp, math::AbsIOp, math::FloorOp, math::CeilOp, math::RoundOp, math::RoundEvenOp,
+          math::TruncOp, math::FmaOp, math::CopySignOp, math::IsFiniteOp, math::IsNaNOp,
+          math::IsInfOp>(op))
     return 1;
   if (isa<GatherOp>(op))
     return 2;
@@ -76,13 +83,16 @@ constexpr int kInlineCost = 8;     ///< dearer chains are computed once
 constexpr int kExpensiveCost = 16; ///< not worth computing twice, whatever the traffic
 
 template <typename PoolOp> static bool windowsOverlap(PoolOp pool) {
-  for (auto [kernel, stride, dilation] : llvm::zip(pool.getKernel(), pool.getStrides(), pool.getDilations()))
+  for (auto [kernel, stride, dilation] :
+       llvm::zip(pool.getKernel(), pool.getStrides(), pool.getDilations()))
     if ((kernel - 1) * dilation + 1 > stride)
       return true;
   return false;
 }
 
-static bool isPool(Operation *op) { return isa<MaxPoolOp, MaxPoolGradOp, AveragePoolOp, AveragePoolGradOp>(op); }
+static bool isPool(Operation *op) {
+  return isa<MaxPoolOp, MaxPoolGradOp, AveragePoolOp, AveragePoolGradOp>(op);
+}
 
 /// True if `op` reads elements of operand `i` several times.
 static bool rereads(Operation *op, unsigned i) {
@@ -107,11 +117,13 @@ static void forEachUse(Value v, llvm::function_ref<void(OpOperand &)> visit) {
       visit(use);
 }
 
-/// A value that has to be in memory as it is, whoever computes it: a library operation or the caller reads it.
+/// A value that has to be in memory as it is, whoever computes it: a library operation or the
+/// caller reads it.
 static bool isStored(Value v) {
   return llvm::any_of(v.getUses(), [](OpOperand &use) {
     Operation *user = use.getOwner();
-    return isLibraryOp(user) || isa<func::ReturnOp>(user) || (isa<ReshapeOp>(user) && isStored(user->getResult(0)));
+    return isLibraryOp(user) || isa<func::ReturnOp>(user) ||
+           (isa<ReshapeOp>(user) && isStored(user->getResult(0)));
   });
 }
 
@@ -169,16 +181,20 @@ Clustering::Inline Clustering::factsOf(Operation *op) const {
   return facts;
 }
 
-/// The first guess: what is cheap is computed by every reader; `refine` then weighs it in the clusters that result.
+/// The first guess: what is cheap is computed by every reader; `refine` then weighs it in the
+/// clusters that result.
 bool Clustering::staysInline(Operation *op, const Inline &facts) const {
   if (auto it = decided.find(op); it != decided.end())
     return !it->second;
   if (facts.cost > kInlineCost)
     return false;
-  return !isReread(op->getResult(0)) || facts.cost <= (countsOnly(op->getResult(0), facts.leaves) ? 4 : 1);
+  return !isReread(op->getResult(0)) ||
+         facts.cost <= (countsOnly(op->getResult(0), facts.leaves) ? 4 : 1);
 }
 
-bool Clustering::mayBeInline(Operation *op) const { return !isStored(op->getResult(0)) && !isReread(op->getResult(0)); }
+bool Clustering::mayBeInline(Operation *op) const {
+  return !isStored(op->getResult(0)) && !isReread(op->getResult(0));
+}
 
 void Clustering::addNode(Operation *op) {
   Node node;
@@ -191,7 +207,8 @@ void Clustering::addNode(Operation *op) {
   cluster.library = !node.kernel;
   cluster.members.push_back(nodes.size());
   if (auto reduce = dyn_cast<ReduceOp>(op)) {
-    // normalizeForFusion has left two forms: trailing dimensions (rows stay) and leading ones (columns stay).
+    // normalizeForFusion has left two forms: trailing dimensions (rows stay) and leading ones
+    // (columns stay).
     int64_t rank = cast<RankedTensorType>(reduce.getInput().getType()).getRank();
     ArrayRef<int64_t> axes = reduce.getAxes();
     cluster.domain = elementCount(reduce.getInput());
@@ -213,7 +230,8 @@ void Clustering::classify(Block &block) {
   for (Operation &op : block) {
     if (isOutside(&op))
       continue;
-    bool candidate = isPointwise(&op) || isIndexMap(&op) || isa<GatherOp, IotaOp, RandomUniformOp, arith::ConstantOp>(op);
+    bool candidate = isPointwise(&op) || isIndexMap(&op) ||
+                     isa<GatherOp, IotaOp, RandomUniformOp, arith::ConstantOp>(op);
     if (!candidate) {
       addNode(&op);
       continue;
@@ -232,7 +250,8 @@ void Clustering::classify(Block &block) {
 // Edges
 //===------------------------------------------------------------------------------===//
 
-/// All dimensions of the result up to the last one that the operand has are the operand's; sizes 1 do not count.
+/// All dimensions of the result up to the last one that the operand has are the operand's; sizes 1
+/// do not count.
 static bool isPrefix(BroadcastOp broadcast) {
   ArrayRef<int64_t> dimensions = broadcast.getDimensions();
   auto operand = cast<RankedTensorType>(broadcast.getInput().getType());
@@ -288,13 +307,15 @@ static Relation compose(Relation outer, Relation inner) {
   return Relation::Other;
 }
 
-void Clustering::follow(Node &node, Value v, Relation relation, llvm::DenseSet<std::pair<Value, int>> &seen) {
+void Clustering::follow(Node &node, Value v, Relation relation,
+                        llvm::DenseSet<std::pair<Value, int>> &seen) {
   if (!isa<RankedTensorType>(v.getType()) || !seen.insert({v, static_cast<int>(relation)}).second)
     return;
   Operation *producer = v.getDefiningOp();
   if (producer && inlines.count(producer)) {
     for (OpOperand &operand : producer->getOpOperands())
-      follow(node, operand.get(), compose(relation, relationOf(producer, operand.getOperandNumber())), seen);
+      follow(node, operand.get(),
+             compose(relation, relationOf(producer, operand.getOperandNumber())), seen);
     return;
   }
   node.inputs.push_back({v, producer ? nodeOf(producer) : -1, relation});
@@ -321,7 +342,8 @@ void Clustering::connect() {
 // Merging
 //===------------------------------------------------------------------------------===//
 
-/// The cluster that two would become, and where it computes what either of them computes in its domain.
+/// The cluster that two would become, and where it computes what either of them computes in its
+/// domain.
 struct Clustering::Fit {
   KernelKind kind = KernelKind::map;
   int64_t domain = 1, sub = 1;
@@ -333,7 +355,8 @@ struct Clustering::Fit {
 };
 
 bool Clustering::reaches(int a, int b) const {
-  // A direct edge from a to b disappears in the merged cluster; any longer path would become a cycle.
+  // A direct edge from a to b disappears in the merged cluster; any longer path would become a
+  // cycle.
   llvm::SmallVector<int> stack;
   llvm::SmallDenseSet<int> seen;
   auto push = [&](int from) {
@@ -354,13 +377,15 @@ bool Clustering::reaches(int a, int b) const {
   return false;
 }
 
-/// `node` reads a reduction over the same rows, as exp(x - max) does: it belongs into that row's kernel at any cost.
+/// `node` reads a reduction over the same rows, as exp(x - max) does: it belongs into that row's
+/// kernel at any cost.
 bool Clustering::readsRow(const Node &node, const Fit &fit) const {
   return llvm::any_of(node.inputs, [&](const Edge &edge) {
     if (edge.producer < 0 || edge.relation != Relation::Prefix)
       return false;
     const Cluster &cluster = clusters[nodes[edge.producer].cluster];
-    return cluster.kind == KernelKind::row && cluster.domain == fit.domain && cluster.sub == fit.sub;
+    return cluster.kind == KernelKind::row && cluster.domain == fit.domain &&
+           cluster.sub == fit.sub;
   });
 }
 
@@ -388,7 +413,8 @@ bool Clustering::fits(int a, int b, Fit &fit) const {
     }
   }
 
-  // Windows want their own shape as the domain: one such shape per kernel, and no reduction beside it.
+  // Windows want their own shape as the domain: one such shape per kernel, and no reduction beside
+  // it.
   Type window;
   int expensiveReaders = 0;
   for (int i : {0, 1})
@@ -407,18 +433,22 @@ bool Clustering::fits(int a, int b, Fit &fit) const {
           continue;
         const Node &producer = nodes[edge.producer];
         Space from = fit.moved(1 - i, producer.result);
-        bool aligned = (from == iteration && iteration != Space::Private && edge.relation == Relation::Identity) ||
-                       (from == Space::Sub && iteration == Space::Domain && fit.kind == KernelKind::row &&
-                        edge.relation == Relation::Prefix);
-        // A sum over all elements joins what it is computed from, not everything that some number depends on.
+        bool aligned = (from == iteration && iteration != Space::Private &&
+                        edge.relation == Relation::Identity) ||
+                       (from == Space::Sub && iteration == Space::Domain &&
+                        fit.kind == KernelKind::row && edge.relation == Relation::Prefix);
+        // A sum over all elements joins what it is computed from, not everything that some number
+        // depends on.
         bool fromWhole = from == Space::Sub && iteration == Space::Domain && fit.sub == 1;
         if (!aligned || fromWhole)
           return false;
-        if (from == Space::Domain && producer.cost >= kExpensiveCost && fit.isMap[1 - i] && !readsRow(producer, fit))
+        if (from == Space::Domain && producer.cost >= kExpensiveCost && fit.isMap[1 - i] &&
+            !readsRow(producer, fit))
           ++expensiveReaders;
       }
     }
-  // A row kernel passes over its row once per reduction: an expensive value that several of them read is stored first.
+  // A row kernel passes over its row once per reduction: an expensive value that several of them
+  // read is stored first.
   if (fit.kind == KernelKind::row && expensiveReaders > 1)
     return false;
 
@@ -433,7 +463,8 @@ bool Clustering::fits(int a, int b, Fit &fit) const {
   return true;
 }
 
-/// `a` becomes a part of `b` that no index is aligned with: every element is asked for at most once, from `b` alone.
+/// `a` becomes a part of `b` that no index is aligned with: every element is asked for at most
+/// once, from `b` alone.
 bool Clustering::fitsPrivately(int a, int b, Fit &fit) const {
   const Cluster &producer = clusters[a], &consumer = clusters[b];
   if (producer.library || consumer.library || producer.kind != KernelKind::map)
@@ -448,7 +479,8 @@ bool Clustering::fitsPrivately(int a, int b, Fit &fit) const {
       if (nodes[user].cluster != b)
         return false;
       for (const Edge &edge : nodes[user].inputs)
-        if (edge.producer == member && edge.relation != Relation::Identity && edge.relation != Relation::Once)
+        if (edge.producer == member && edge.relation != Relation::Identity &&
+            edge.relation != Relation::Once)
           return false;
     }
   }
@@ -523,7 +555,8 @@ bool Clustering::tooManyOperands(int a, int b) const {
 }
 
 void Clustering::mergeSiblings() {
-  // Readers of each large value, in the order of first reading; all kernels of one element are siblings.
+  // Readers of each large value, in the order of first reading; all kernels of one element are
+  // siblings.
   llvm::MapVector<Value, llvm::SmallVector<int>> readers;
   for (auto [index, node] : llvm::enumerate(nodes)) {
     if (!node.kernel)
@@ -554,7 +587,8 @@ SmallVector<Value> Clustering::results(int cluster) const {
     for (Value result : nodes[member].op->getResults())
       for (int user : nodes[member].users)
         if (nodes[user].cluster != cluster &&
-            llvm::any_of(nodes[user].inputs, [&](const Edge &edge) { return edge.value == result; })) {
+            llvm::any_of(nodes[user].inputs,
+                         [&](const Edge &edge) { return edge.value == result; })) {
           values.push_back(result);
           break;
         }
@@ -566,7 +600,8 @@ SmallVector<int> Clustering::order() const {
   llvm::SmallVector<int> waiting(clusters.size(), 0);
   for (const Node &node : nodes)
     for (int user : node.users)
-      if (nodes[user].cluster != node.cluster && users[node.cluster].insert(nodes[user].cluster).second)
+      if (nodes[user].cluster != node.cluster &&
+          users[node.cluster].insert(nodes[user].cluster).second)
         ++waiting[nodes[user].cluster];
 
   // Among those that can run, the one whose last operation came first.

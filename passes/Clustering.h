@@ -34,8 +34,9 @@ int64_t elementCount(mlir::Value v);
 /// Bytes of a value in memory; an i1 takes one.
 int64_t tensorBytes(mlir::Type type);
 
-/// Brings a function into the form that clustering reads: reductions over the trailing or the leading dimensions only, a
-/// library operation's relu in its epilogue, one producer for every result of the function.
+/// Brings a function into the form that clustering reads: reductions over the trailing or the
+/// leading dimensions only, a library operation's relu in its epilogue, one producer for every
+/// result of the function.
 void normalizeForFusion(mlir::func::FuncOp function);
 
 /// Where a consumer at index i of its iteration finds an element: both counted in row-major order.
@@ -68,8 +69,8 @@ public:
   };
   struct Cluster {
     KernelKind kind = KernelKind::map;
-    int64_t domain = 1;          ///< elements
-    int64_t sub = 1;             ///< elements of the rows' (row) or the columns' shape (column)
+    int64_t domain = 1;             ///< elements
+    int64_t sub = 1;                ///< elements of the rows' (row) or the columns' shape (column)
     llvm::SmallVector<int> members; ///< ascending; empty once it has been merged into another
     bool library = false;
   };
@@ -85,7 +86,8 @@ public:
   }
   /// Values of a cluster that others read: they are stored.
   llvm::SmallVector<mlir::Value> results(int cluster) const;
-  /// Clusters (library operations and the return among them), every one after what it reads, near the original order.
+  /// Clusters (library operations and the return among them), every one after what it reads, near
+  /// the original order.
   llvm::SmallVector<int> order() const;
 
 private:
@@ -100,13 +102,15 @@ private:
 
   void classify(mlir::Block &block);
   bool refine(mlir::Block &block);
-  bool mayBeInline(mlir::Operation *op) const; ///< nobody needs it in memory, nobody asks for an element twice
+  bool mayBeInline(
+      mlir::Operation *op) const; ///< nobody needs it in memory, nobody asks for an element twice
   friend class Traffic;
   bool staysInline(mlir::Operation *op, const Inline &facts) const;
   Inline factsOf(mlir::Operation *op) const;
   void addNode(mlir::Operation *op);
   void connect();
-  void follow(Node &node, mlir::Value v, Relation relation, llvm::DenseSet<std::pair<mlir::Value, int>> &seen);
+  void follow(Node &node, mlir::Value v, Relation relation,
+              llvm::DenseSet<std::pair<mlir::Value, int>> &seen);
   void mergeProducers();
   void mergeSiblings();
   bool tryMerge(int a, int b);

@@ -56,7 +56,8 @@ static std::string stemOf(func::FuncOp kernel) {
     Operation *value = kernel.getBody().front().getTerminator()->getOperand(0).getDefiningOp();
     if (!value)
       return "copy";
-    return isa<arith::ConstantOp>(value) ? "fill" : (isa<arith::TruncFOp>(value) ? "round" : "widen");
+    return isa<arith::ConstantOp>(value) ? "fill"
+                                         : (isa<arith::TruncFOp>(value) ? "round" : "widen");
   }
   // The last ones say most: what a kernel ends in.
   ArrayRef<StringRef> last = words.getArrayRef().take_back(3);
@@ -80,7 +81,8 @@ namespace {
 /// Kernels of a module; equal ones are one function.
 class KernelTable {
 public:
-  explicit KernelTable(ModuleOp module) : symbols(module), end(OpBuilder::atBlockEnd(module.getBody())) {}
+  explicit KernelTable(ModuleOp module)
+      : symbols(module), end(OpBuilder::atBlockEnd(module.getBody())) {}
   func::FuncOp insert(func::FuncOp kernel);
 
 private:
@@ -94,8 +96,8 @@ private:
 class Outliner {
 public:
   Outliner(func::FuncOp function, KernelTable &kernels)
-      : function(function), block(function.getBody().front()), kernels(kernels), clustering(function),
-        b(OpBuilder::atBlockEnd(&block)) {}
+      : function(function), block(function.getBody().front()), kernels(kernels),
+        clustering(function), b(OpBuilder::atBlockEnd(&block)) {}
   void run();
 
 private:
@@ -116,8 +118,8 @@ struct Fuse : mpc::impl::FuseBase<Fuse> {
   LogicalResult checkContent(func::FuncOp function) {
     for (Operation &op : function.getBody().front())
       if (!isLibraryOp(&op) && !isPointwise(&op) && !isIndexMap(&op) &&
-          !isa<arith::ConstantOp, IotaOp, GatherOp, RandomUniformOp, ReduceOp, ScatterAddOp, MaxPoolOp, MaxPoolGradOp,
-               AveragePoolOp, AveragePoolGradOp, func::ReturnOp>(op))
+          !isa<arith::ConstantOp, IotaOp, GatherOp, RandomUniformOp, ReduceOp, ScatterAddOp,
+               MaxPoolOp, MaxPoolGradOp, AveragePoolOp, AveragePoolGradOp, func::ReturnOp>(op))
         return op.emitOpError("no kernel can hold it: expand-composites comes before fuse");
     return success();
   }
@@ -158,7 +160,8 @@ Value Outliner::inShape(Value v, ArrayRef<int64_t> shape) {
   Value base = stripReshapes(v);
   auto it = stored.find(base);
   Value memory = stripReshapes(it == stored.end() ? base : it->second);
-  auto type = RankedTensorType::get(shape, cast<RankedTensorType>(memory.getType()).getElementType());
+  auto type =
+      RankedTensorType::get(shape, cast<RankedTensorType>(memory.getType()).getElementType());
   if (type == memory.getType())
     return memory;
   Value &view = views[{memory.getAsOpaquePointer(), shape.vec()}];
@@ -171,13 +174,15 @@ Value Outliner::inShape(Value v, ArrayRef<int64_t> shape) {
 int Outliner::replacedArgument(Value v) {
   for (OpOperand &operand : block.getTerminator()->getOpOperands())
     if (stripReshapes(operand.get()) == v)
-      if (auto tied = function.getResultAttrOfType<IntegerAttr>(operand.getOperandNumber(), MpcDialect::kTiedAttr))
+      if (auto tied = function.getResultAttrOfType<IntegerAttr>(operand.getOperandNumber(),
+                                                                MpcDialect::kTiedAttr))
         return tied.getInt();
   return -1;
 }
 
 void Outliner::launch(int cluster) {
-  BuiltKernel built = buildKernel(clustering, cluster, [&](Value v) { return replacedArgument(v); });
+  BuiltKernel built =
+      buildKernel(clustering, cluster, [&](Value v) { return replacedArgument(v); });
   Location loc = built.function.getLoc();
   func::FuncOp kernel = kernels.insert(built.function);
   SmallVector<Value> operands;
@@ -196,7 +201,8 @@ void Outliner::run() {
   // Everything that stays or is new stands behind the old operations, which are erased at last.
   SmallVector<Operation *> old, constants;
   for (Operation &op : block.without_terminator())
-    if (op.getNumResults() == 1 && isa<RankedTensorType>(op.getResult(0).getType()) && isDataConstant(op.getResult(0)))
+    if (op.getNumResults() == 1 && isa<RankedTensorType>(op.getResult(0).getType()) &&
+        isDataConstant(op.getResult(0)))
       constants.push_back(&op);
     else if (!isLibraryOp(&op))
       old.push_back(&op);
@@ -211,7 +217,8 @@ void Outliner::run() {
       continue;
     }
     for (OpOperand &operand : op->getOpOperands())
-      operand.set(inShape(operand.get(), cast<RankedTensorType>(operand.get().getType()).getShape()));
+      operand.set(
+          inShape(operand.get(), cast<RankedTensorType>(operand.get().getType()).getShape()));
     if (op != terminator)
       op->moveBefore(terminator);
   }

@@ -34,7 +34,8 @@ static void eraseDead(func::FuncOp function) {
       op.erase();
 }
 
-/// Dimensions of size 1 disappear; what is reduced comes last if the last dimension is among it, else first.
+/// Dimensions of size 1 disappear; what is reduced comes last if the last dimension is among it,
+/// else first.
 static void normalizeReduce(ReduceOp reduce) {
   OpBuilder b(reduce);
   Location loc = reduce.getLoc();
@@ -64,18 +65,20 @@ static void normalizeReduce(ReduceOp reduce) {
       SmallVector<int64_t> permuted;
       for (int64_t d : order)
         permuted.push_back(shape[d]);
-      v = TransposeOp::create(b, loc, RankedTensorType::get(permuted, input.getElementType()), v, order);
+      v = TransposeOp::create(b, loc, RankedTensorType::get(permuted, input.getElementType()), v,
+                              order);
     }
     if (v == reduce.getInput())
       return;
-    v = ReduceOp::create(b, loc, RankedTensorType::get(columns, result.getElementType()), reduce.getKind(), v, axes);
+    v = ReduceOp::create(b, loc, RankedTensorType::get(columns, result.getElementType()),
+                         reduce.getKind(), v, axes);
   }
   reduce.getResult().replaceAllUsesWith(reshaped(b, loc, v, result.getShape()));
   reduce.erase();
 }
 
-/// The uses of `v` after reshapes and widening; false if one of them is neither max(v, 0) nor v > 0. Both can be read from
-/// the rectified value.
+/// The uses of `v` after reshapes and widening; false if one of them is neither max(v, 0) nor v >
+/// 0. Both can be read from the rectified value.
 static bool onlyRectified(Value v, SmallVectorImpl<arith::MaximumFOp> &maxima) {
   for (OpOperand &use : v.getUses()) {
     Operation *user = use.getOwner();
@@ -85,17 +88,20 @@ static bool onlyRectified(Value v, SmallVectorImpl<arith::MaximumFOp> &maxima) {
       continue;
     }
     bool first = use.getOperandNumber() == 0;
-    if (!isa<arith::MaximumFOp, arith::CmpFOp>(user) || !matchPattern(user->getOperand(first ? 1 : 0), m_PosZeroFloat()))
+    if (!isa<arith::MaximumFOp, arith::CmpFOp>(user) ||
+        !matchPattern(user->getOperand(first ? 1 : 0), m_PosZeroFloat()))
       return false;
     if (auto maximum = dyn_cast<arith::MaximumFOp>(user))
       maxima.push_back(maximum);
-    else if (cast<arith::CmpFOp>(user).getPredicate() != (first ? arith::CmpFPredicate::OGT : arith::CmpFPredicate::OLT))
+    else if (cast<arith::CmpFOp>(user).getPredicate() !=
+             (first ? arith::CmpFPredicate::OGT : arith::CmpFPredicate::OLT))
       return false;
   }
   return true;
 }
 
-/// In f16 the library's relu loses NaN, and with it the sign of an overflow: it stays a kernel there.
+/// In f16 the library's relu loses NaN, and with it the sign of an overflow: it stays a kernel
+/// there.
 static void fuseRelu(Operation *op) {
   Type element = typeOf(op->getResult(0)).getElementType();
   if (!isa<MatmulOp, ConvOp>(op) || !(element.isF32() || element.isBF16()))
@@ -108,29 +114,36 @@ static void fuseRelu(Operation *op) {
   else
     cast<ConvOp>(op).setRelu(true);
   for (arith::MaximumFOp maximum : maxima) {
-    Value rectified = matchPattern(maximum.getRhs(), m_PosZeroFloat()) ? maximum.getLhs() : maximum.getRhs();
+    Value rectified =
+        matchPattern(maximum.getRhs(), m_PosZeroFloat()) ? maximum.getLhs() : maximum.getRhs();
     maximum.getResult().replaceAllUsesWith(rectified); // erased with all that is dead, at the end
   }
 }
 
-/// x > 0 exactly where max(x, 0) > 0, and it is the rectified value that is stored for others; as a half if x is one.
+/// x > 0 exactly where max(x, 0) > 0, and it is the rectified value that is stored for others; as a
+/// half if x is one.
 static void readMaskFromRectified(arith::CmpFOp compare) {
-  if (compare.getPredicate() != arith::CmpFPredicate::OGT || !matchPattern(compare.getRhs(), m_PosZeroFloat()))
+  if (compare.getPredicate() != arith::CmpFPredicate::OGT ||
+      !matchPattern(compare.getRhs(), m_PosZeroFloat()))
     return;
   Value x = compare.getLhs();
   for (Operation *user : x.getUsers()) {
     auto maximum = dyn_cast<arith::MaximumFOp>(user);
-    if (!maximum || maximum->getBlock() != compare->getBlock() || !maximum->isBeforeInBlock(compare) ||
-        !matchPattern(maximum.getLhs() == x ? maximum.getRhs() : maximum.getLhs(), m_PosZeroFloat()))
+    if (!maximum || maximum->getBlock() != compare->getBlock() ||
+        !maximum->isBeforeInBlock(compare) ||
+        !matchPattern(maximum.getLhs() == x ? maximum.getRhs() : maximum.getLhs(),
+                      m_PosZeroFloat()))
       continue;
     Value rectified = maximum.getResult();
     for (Operation *reader : rectified.getUsers())
       if (auto rounded = dyn_cast<arith::TruncFOp>(reader)) {
         auto widened = x.getDefiningOp<arith::ExtFOp>();
-        if (!widened || widened.getIn().getType() != rounded.getType() || !rounded->isBeforeInBlock(compare))
+        if (!widened || widened.getIn().getType() != rounded.getType() ||
+            !rounded->isBeforeInBlock(compare))
           return;
         OpBuilder b(compare);
-        rectified = arith::ExtFOp::create(b, compare.getLoc(), rectified.getType(), rounded.getResult());
+        rectified =
+            arith::ExtFOp::create(b, compare.getLoc(), rectified.getType(), rounded.getResult());
         break;
       }
     compare.getLhsMutable().set(rectified);
@@ -145,7 +158,8 @@ static void foldRounding(arith::TruncFOp truncation) {
     truncation.getResult().replaceAllUsesWith(extension.getIn());
 }
 
-/// Parts of a sum that are zero but for one range of `axis`: padded values, widened, added and rounded.
+/// Parts of a sum that are zero but for one range of `axis`: padded values, widened, added and
+/// rounded.
 struct PaddedSum {
   SmallVector<PadOp> parts;
   SmallVector<Type> roundings; ///< element types to which partial sums are rounded
@@ -171,7 +185,8 @@ static bool collectPads(Value v, PaddedSum &sum) {
 /// The one dimension that is padded, and nothing but padded; -1 if there is none.
 static int64_t paddedAxis(PadOp pad) {
   int64_t axis = -1;
-  for (auto [d, low, high, interior] : llvm::enumerate(pad.getLow(), pad.getHigh(), pad.getInterior())) {
+  for (auto [d, low, high, interior] :
+       llvm::enumerate(pad.getLow(), pad.getHigh(), pad.getInterior())) {
     if (low < 0 || high < 0 || interior != 0 || ((low > 0 || high > 0) && axis >= 0))
       return -1;
     if (low > 0 || high > 0)
@@ -180,8 +195,8 @@ static int64_t paddedAxis(PadOp pad) {
   return axis;
 }
 
-/// The gradient of a split: pad(a) + pad(b) + …, where at most one summand is not zero, is a concatenation. A partial sum
-/// that is rounded to the parts' own type is exact.
+/// The gradient of a split: pad(a) + pad(b) + …, where at most one summand is not zero, is a
+/// concatenation. A partial sum that is rounded to the parts' own type is exact.
 static void joinPads(arith::AddFOp add) {
   PaddedSum sum;
   if (!collectPads(add.getResult(), sum))
@@ -198,10 +213,12 @@ static void joinPads(arith::AddFOp add) {
       return;
     SmallVector<int64_t> shape(typeOf(add.getResult()).getShape());
     shape[axis] = place - end;
-    inputs.push_back(arith::ConstantOp::create(b, add.getLoc(), b.getZeroAttr(RankedTensorType::get(shape, element))));
+    inputs.push_back(arith::ConstantOp::create(
+        b, add.getLoc(), b.getZeroAttr(RankedTensorType::get(shape, element))));
   };
   for (PadOp part : sum.parts) {
-    if (paddedAxis(part) != axis || part.getLow()[axis] < end || typeOf(part.getInput()).getElementType() != element)
+    if (paddedAxis(part) != axis || part.getLow()[axis] < end ||
+        typeOf(part.getInput()).getElementType() != element)
       return;
     fillTo(part.getLow()[axis]);
     inputs.push_back(part.getInput());
@@ -209,32 +226,39 @@ static void joinPads(arith::AddFOp add) {
   }
   fillTo(typeOf(add.getResult()).getDimSize(axis));
   RankedTensorType type = typeOf(add.getResult());
-  Value joined = ConcatOp::create(b, add.getLoc(), RankedTensorType::get(type.getShape(), element), inputs, axis);
+  Value joined = ConcatOp::create(b, add.getLoc(), RankedTensorType::get(type.getShape(), element),
+                                  inputs, axis);
   if (element != type.getElementType())
     joined = arith::ExtFOp::create(b, add.getLoc(), type, joined);
   add.getResult().replaceAllUsesWith(joined);
 }
 
-/// Each result of the function has a producer of its own, except a tied one that is its own argument unchanged.
+/// Each result of the function has a producer of its own, except a tied one that is its own
+/// argument unchanged.
 static void copyReturned(func::FuncOp function) {
   Operation *terminator = function.getBody().front().getTerminator();
   OpBuilder b(terminator);
   llvm::SmallDenseSet<Value> seen;
   for (OpOperand &operand : terminator->getOpOperands()) {
     Value base = stripReshapes(operand.get());
-    auto tied = function.getResultAttrOfType<IntegerAttr>(operand.getOperandNumber(), MpcDialect::kTiedAttr);
-    if (auto argument = dyn_cast<BlockArgument>(base); argument && tied && tied.getInt() == argument.getArgNumber())
+    auto tied = function.getResultAttrOfType<IntegerAttr>(operand.getOperandNumber(),
+                                                          MpcDialect::kTiedAttr);
+    if (auto argument = dyn_cast<BlockArgument>(base);
+        argument && tied && tied.getInt() == argument.getArgNumber())
       continue;
     if (!isa<BlockArgument>(base) && !isDataConstant(base) && seen.insert(base).second)
       continue;
-    SmallVector<int64_t> all = llvm::to_vector(llvm::seq<int64_t>(0, typeOf(operand.get()).getRank()));
-    operand.set(BroadcastOp::create(b, terminator->getLoc(), operand.get().getType(), operand.get(), all));
+    SmallVector<int64_t> all =
+        llvm::to_vector(llvm::seq<int64_t>(0, typeOf(operand.get()).getRank()));
+    operand.set(
+        BroadcastOp::create(b, terminator->getLoc(), operand.get().getType(), operand.get(), all));
   }
 }
 
 void mpc::normalizeForFusion(func::FuncOp function) {
   Block &block = function.getBody().front();
-  // A kernel is named after its nodes by their locations; as attributes the names would keep equal operations apart.
+  // A kernel is named after its nodes by their locations; as attributes the names would keep equal
+  // operations apart.
   for (Operation &op : block)
     if (!isLibraryOp(&op)) {
       op.removeDiscardableAttr(MpcDialect::kNodeAttr);

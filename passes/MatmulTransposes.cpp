@@ -33,7 +33,8 @@ static RankedTensorType swapped(Type type) {
 static bool swapsInnermost(TransposeOp transpose) {
   ArrayRef<int64_t> order = transpose.getPermutation();
   int64_t rank = order.size();
-  return rank >= 2 && (order[rank - 2] == rank - 1 || order[rank - 1] == rank - 2) && order[rank - 1] != rank - 1;
+  return rank >= 2 && (order[rank - 2] == rank - 1 || order[rank - 1] == rank - 2) &&
+         order[rank - 1] != rank - 1;
 }
 
 /// A splat constant, or a number repeated: the same in every order of the dimensions.
@@ -46,11 +47,14 @@ static bool isUniform(Value v) {
 /// `v` with its last two dimensions exchanged, where it is uniform.
 static Value swappedUniform(OpBuilder &b, Value v) {
   if (auto broadcast = v.getDefiningOp<BroadcastOp>()) {
-    Value input = ReshapeOp::create(b, v.getLoc(), RankedTensorType::get({}, typeOf(v).getElementType()), broadcast.getInput());
+    Value input = ReshapeOp::create(
+        b, v.getLoc(), RankedTensorType::get({}, typeOf(v).getElementType()), broadcast.getInput());
     return BroadcastOp::create(b, v.getLoc(), swapped(v.getType()), input, ArrayRef<int64_t>());
   }
   auto constant = v.getDefiningOp<arith::ConstantOp>();
-  return arith::ConstantOp::create(b, v.getLoc(), cast<DenseElementsAttr>(constant.getValue()).resizeSplat(swapped(v.getType())));
+  return arith::ConstantOp::create(
+      b, v.getLoc(),
+      cast<DenseElementsAttr>(constant.getValue()).resizeSplat(swapped(v.getType())));
 }
 
 /// The one operand of a pointwise operation that is not uniform; -1 if there are several, or none.
@@ -90,7 +94,8 @@ static void swapUses(Value old, Value now) {
     }
     OpBuilder b(user);
     for (OpOperand &operand : user->getOpOperands())
-      operand.set(&operand == &use || operand.get() == old ? now : swappedUniform(b, operand.get()));
+      operand.set(&operand == &use || operand.get() == old ? now
+                                                           : swappedUniform(b, operand.get()));
     Operation *copy = user->clone();
     copy->getResult(0).setType(swapped(user->getResult(0).getType()));
     b.insert(copy);
@@ -124,7 +129,8 @@ static void hoistIntoProduct(TransposeOp transpose) {
     return;
   SmallVector<Operation *> chain; // from the transpose upwards
   Value v = transpose.getInput();
-  while (v.hasOneUse() && v.getDefiningOp() && isPointwise(v.getDefiningOp()) && onlyOperand(v.getDefiningOp()) >= 0) {
+  while (v.hasOneUse() && v.getDefiningOp() && isPointwise(v.getDefiningOp()) &&
+         onlyOperand(v.getDefiningOp()) >= 0) {
     chain.push_back(v.getDefiningOp());
     v = v.getDefiningOp()->getOperand(onlyOperand(v.getDefiningOp()));
   }
@@ -167,7 +173,8 @@ static void hoistIntoProduct(TransposeOp transpose) {
 }
 
 /// Matrices are turned alike however the dimensions in front of them are grouped:
-/// reshape(transpose(reshape(x))) with the last two dimensions whole → transpose(x), or of one reshape.
+/// reshape(transpose(reshape(x))) with the last two dimensions whole → transpose(x), or of one
+/// reshape.
 static void turnBehind(ReshapeOp reshape) {
   auto transpose = reshape.getInput().getDefiningOp<TransposeOp>();
   if (!transpose)

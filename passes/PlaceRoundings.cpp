@@ -9,7 +9,8 @@
 //
 // A value that crosses clusters, or that a library operation or the caller reads, keeps its
 // rounding, and every reader, inside its cluster too, sees the rounded value. Decided before
-// fuse, with the clusters that fuse will make. A Cast of the model asks for its rounding and keeps it.
+// fuse, with the clusters that fuse will make. A Cast of the model asks for its rounding and keeps
+// it.
 //
 //===--------------------------------------------------------------------------------===//
 
@@ -104,7 +105,8 @@ struct PlaceRoundings : mpc::impl::PlaceRoundingsBase<PlaceRoundings> {
     });
   }
 
-  /// Replaces the widened uses of `half` by `wide`, the same value before rounding; views are made again on it.
+  /// Replaces the widened uses of `half` by `wide`, the same value before rounding; views are made
+  /// again on it.
   static void widen(Value half, Value wide) {
     for (Operation *user : llvm::make_early_inc_range(half.getUsers())) {
       Type element = cast<RankedTensorType>(wide.getType()).getElementType();
@@ -118,7 +120,8 @@ struct PlaceRoundings : mpc::impl::PlaceRoundingsBase<PlaceRoundings> {
         OpBuilder b(user);
         Operation *view = b.clone(*user);
         view->setOperand(0, wide);
-        view->getResult(0).setType(cast<RankedTensorType>(user->getResult(0).getType()).clone(element));
+        view->getResult(0).setType(
+            cast<RankedTensorType>(user->getResult(0).getType()).clone(element));
         widen(user->getResult(0), view->getResult(0));
       }
       user->erase();

@@ -1,7 +1,7 @@
 //===- PrecisionPlan.h - which values of a function are stored in half ----------===//
 //
-// Decides, by the rules of docs/precision-and-loss-scaling.md, without changing anything; assign-precision
-// carries the plan out.
+// Decides, by the rules of docs/precision-and-loss-scaling.md, without changing anything;
+// assign-precision carries the plan out.
 //
 //===----------------------------------------------------------------------------===//
 

@@ -76,8 +76,7 @@ void PrepareTraining::disarm(func::FuncOp predict) {
   predict.walk([](RandomUniformOp random) {
     OpBuilder b(random);
     auto type = cast<RankedTensorType>(random.getType());
-    random.getResult().replaceAllUsesWith(
-        splat(b, random.getLoc(), type, 1.0));
+    random.getResult().replaceAllUsesWith(splat(b, random.getLoc(), type, 1.0));
     random.erase();
   });
   eraseDeadOperations(predict);

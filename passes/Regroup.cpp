@@ -33,7 +33,8 @@ Shape mpc::shapeWithCuts(const Cuts &cuts, int64_t elements) {
   return shape;
 }
 
-std::optional<llvm::SmallVector<Atom>> mpc::refine(llvm::ArrayRef<int64_t> first, llvm::ArrayRef<int64_t> second) {
+std::optional<llvm::SmallVector<Atom>> mpc::refine(llvm::ArrayRef<int64_t> first,
+                                                   llvm::ArrayRef<int64_t> second) {
   llvm::SmallVector<Atom> atoms;
   int64_t i = first.size() - 1, j = second.size() - 1;
   int64_t a = i >= 0 ? first[i] : 1, b = j >= 0 ? second[j] : 1;

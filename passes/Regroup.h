@@ -31,9 +31,10 @@ struct Atom {
   int64_t size;
   int64_t first, second; ///< dimension in either shape
 };
-/// The coarsest common refinement of two shapes of equal element count, outermost atom first; dimensions of size 1 have no
-/// atom. nullopt if there is none, as for [6, 4] and [4, 6].
-std::optional<llvm::SmallVector<Atom>> refine(llvm::ArrayRef<int64_t> first, llvm::ArrayRef<int64_t> second);
+/// The coarsest common refinement of two shapes of equal element count, outermost atom first;
+/// dimensions of size 1 have no atom. nullopt if there is none, as for [6, 4] and [4, 6].
+std::optional<llvm::SmallVector<Atom>> refine(llvm::ArrayRef<int64_t> first,
+                                              llvm::ArrayRef<int64_t> second);
 
 } // namespace mpc
 

@@ -4,8 +4,9 @@
 // each from what it depends on. What decides is the memory moved, in the clusters as they are,
 // with arithmetic counted as bytes too:
 //
-//   recompute   Σ over its clusters: bytes of leaves that the cluster reads for it alone + arithmetic
-//   store       one cluster's share of that + bytes written, twice + bytes read by all others
+//   recompute   Σ over its clusters: bytes of leaves that the cluster reads for it alone +
+//   arithmetic store       one cluster's share of that + bytes written, twice + bytes read by all
+//   others
 //
 // Clustering asks until nothing changes; every operation is decided at most once.
 //
@@ -30,12 +31,16 @@ constexpr double kWriteCost = 2;
 /// A smaller gain is none: the value may need a kernel of its own after all.
 constexpr double kLeastGain = 1024;
 
-/// Bytes that take as long as one cheap vector operation per element: a core moves some 10 GB/s and computes some 24 G/s.
+/// Bytes that take as long as one cheap vector operation per element: a core moves some 10 GB/s and
+/// computes some 24 G/s.
 constexpr double kBytesPerOperation = 0.25;
 
 class Traffic {
 public:
-  explicit Traffic(const Clustering &clustering, Block &block) : clustering(clustering), block(block) { findOwners(); }
+  explicit Traffic(const Clustering &clustering, Block &block)
+      : clustering(clustering), block(block) {
+    findOwners();
+  }
   /// Operations to decide otherwise: true for a node.
   llvm::SmallVector<std::pair<Operation *, bool>> decisions();
 
@@ -43,15 +48,17 @@ private:
   using Leaves = llvm::SmallSetVector<Value, 4>;
   const Clustering &clustering;
   Block &block;
-  DenseMap<Operation *, llvm::SmallSetVector<int, 4>> owners; ///< clusters that compute an operation
-  DenseMap<Operation *, Leaves> leaves;                       ///< with the decisions made so far
+  DenseMap<Operation *, llvm::SmallSetVector<int, 4>>
+      owners;                           ///< clusters that compute an operation
+  DenseMap<Operation *, Leaves> leaves; ///< with the decisions made so far
   DenseMap<Operation *, int> costs;
 
   void findOwners();
   void findLeaves(Operation *op);
   bool isInline(Operation *op) const { return clustering.inlines.count(op); }
   double bytesFor(Operation *op, int cluster, const llvm::SmallPtrSetImpl<Operation *> &tree) const;
-  bool readsOtherwise(Value leaf, int cluster, const llvm::SmallPtrSetImpl<Operation *> &tree) const;
+  bool readsOtherwise(Value leaf, int cluster,
+                      const llvm::SmallPtrSetImpl<Operation *> &tree) const;
   void collectTree(Operation *op, llvm::SmallPtrSetImpl<Operation *> &tree) const;
   double arithmetic(Operation *op, int cluster) const;
   bool shouldStore(Operation *op) const;
@@ -101,9 +108,11 @@ void Traffic::collectTree(Operation *op, llvm::SmallPtrSetImpl<Operation *> &tre
       collectTree(producer, tree);
 }
 
-bool Traffic::readsOtherwise(Value leaf, int cluster, const llvm::SmallPtrSetImpl<Operation *> &tree) const {
+bool Traffic::readsOtherwise(Value leaf, int cluster,
+                             const llvm::SmallPtrSetImpl<Operation *> &tree) const {
   if (Operation *producer = leaf.getDefiningOp())
-    if (int node = clustering.nodeOf(producer); node >= 0 && clustering.nodes[node].cluster == cluster)
+    if (int node = clustering.nodeOf(producer);
+        node >= 0 && clustering.nodes[node].cluster == cluster)
       return true;
   return llvm::any_of(leaf.getUsers(), [&](Operation *user) {
     auto it = owners.find(user);
@@ -112,7 +121,8 @@ bool Traffic::readsOtherwise(Value leaf, int cluster, const llvm::SmallPtrSetImp
 }
 
 /// Bytes of leaves that `cluster` reads for `op` alone.
-double Traffic::bytesFor(Operation *op, int cluster, const llvm::SmallPtrSetImpl<Operation *> &tree) const {
+double Traffic::bytesFor(Operation *op, int cluster,
+                         const llvm::SmallPtrSetImpl<Operation *> &tree) const {
   double bytes = 0;
   for (Value leaf : leaves.find(op)->second)
     if (!readsOtherwise(leaf, cluster, tree))
@@ -129,14 +139,16 @@ double Traffic::arithmetic(Operation *op, int cluster) const {
 bool Traffic::shouldStore(Operation *op) const {
   const auto &own = owners.find(op)->second;
   Value v = op->getResult(0);
-  // A mask is compared again: it saves a byte of reading, and would stay in the arena from forward to backward.
+  // A mask is compared again: it saves a byte of reading, and would stay in the arena from forward
+  // to backward.
   if (own.size() < 2 || getElementTypeOrSelf(v).isInteger(1))
     return false;
   double bytes = tensorBytes(v.getType());
   // Its only reader is as small and needed by the same clusters: it is the better one to store.
   if (v.hasOneUse()) {
     Operation *user = *v.user_begin();
-    if (isInline(user) && tensorBytes(user->getResult(0).getType()) <= bytes && owners.find(user)->second.size() == own.size())
+    if (isInline(user) && tensorBytes(user->getResult(0).getType()) <= bytes &&
+        owners.find(user)->second.size() == own.size())
       return false;
   }
   llvm::SmallPtrSet<Operation *, 16> tree;
@@ -146,15 +158,17 @@ bool Traffic::shouldStore(Operation *op) const {
     double share = bytesFor(op, cluster, tree) + arithmetic(op, cluster);
     recompute += share;
     const Clustering::Cluster &c = clustering.clusters[cluster];
-    bool canWrite = c.kind != KernelKind::column ? (c.domain == elementCount(v) || c.sub == elementCount(v))
-                                                 : c.sub == elementCount(v);
+    bool canWrite = c.kind != KernelKind::column
+                        ? (c.domain == elementCount(v) || c.sub == elementCount(v))
+                        : c.sub == elementCount(v);
     if (canWrite)
       host = host < 0 ? share : std::min(host, share);
   }
   for (Value leaf : leaves.find(op)->second)
     everyone += std::min<int64_t>(tensorBytes(leaf.getType()), elementCount(v) * 8);
   double count = own.size(), written = kWriteCost * bytes;
-  double store = host >= 0 ? host + written + (count - 1) * bytes : everyone + written + count * bytes + kBytesPerKernel;
+  double store = host >= 0 ? host + written + (count - 1) * bytes
+                           : everyone + written + count * bytes + kBytesPerKernel;
   return store + kLeastGain < recompute;
 }
 

@@ -83,7 +83,8 @@ LogicalResult ConvertKernelsToLLVM::writeKernels(ModuleOp module) {
       continue; // NAME.partial and NAME.combine come together
     last = kernel;
     if (bf16)
-      kernel->setAttr(kBf16WidthAttr, IntegerAttr::get(IntegerType::get(&getContext(), 32), bf16Width));
+      kernel->setAttr(kBf16WidthAttr,
+                      IntegerAttr::get(IntegerType::get(&getContext(), 32), bf16Width));
     if (failed(emitKernel(kernel)))
       return failure();
   }

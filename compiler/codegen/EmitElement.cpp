@@ -28,7 +28,8 @@ Value Emitter::emit(Value tensor, const Affine &at) {
   return value;
 }
 
-/// True if every element of `value` is a number of the narrower type `half`: one of its values, or chosen among such.
+/// True if every element of `value` is a number of the narrower type `half`: one of its values, or
+/// chosen among such.
 static bool isExact(Value value, Type half, int depth = 4) {
   Operation *op = value.getDefiningOp();
   if (!op || depth == 0)

@@ -139,9 +139,10 @@ static bool roundsToBf16(scf::ForOp loop) {
       .wasInterrupted();
 }
 
-/// What LLVM has to be told about an innermost loop. It unrolls a short one before its vectorizer sees it, and then vectorizes
-/// the loop around it, by gathers: keep it a loop. And it thinks that rounding to bf16 is dearer the more elements are rounded at
-/// once, though it is one instruction: say how many.
+/// What LLVM has to be told about an innermost loop. It unrolls a short one before its vectorizer
+/// sees it, and then vectorizes the loop around it, by gathers: keep it a loop. And it thinks that
+/// rounding to bf16 is dearer the more elements are rounded at once, though it is one instruction:
+/// say how many.
 void Emitter::annotate(scf::ForOp loop, int64_t extent, bool isRegular) {
   if (extent < kShortestVectorLoop || !loop.getBody()->getOps<scf::ForOp>().empty())
     return;
@@ -172,7 +173,8 @@ SmallVector<Value> Emitter::loop(Value low, Value high, int64_t step, int64_t mi
   unsigned parent = depth();
   return inScope(parent, loop, block, [&]() {
     Affine i = addBase(min, max, parent + 1, unit, loop.getInductionVar());
-    auto outer = std::exchange(loopBase, i.isConstant() ? std::nullopt : std::optional(i.terms.front().first));
+    auto outer = std::exchange(loopBase, i.isConstant() ? std::nullopt
+                                                        : std::optional(i.terms.front().first));
     unsigned before = scattered;
     SmallVector<Value> next = body(i, loop.getRegionIterArgs());
     scf::YieldOp::create(at(parent + 1), loc, next);

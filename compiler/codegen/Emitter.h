@@ -28,7 +28,8 @@ class ForOp;
 
 namespace mpc {
 
-/// Of a kernel, for the Emitter: elements that the CPU rounds to bf16 at once. None: it has no instruction for that.
+/// Of a kernel, for the Emitter: elements that the CPU rounds to bf16 at once. None: it has no
+/// instruction for that.
 inline constexpr llvm::StringLiteral kBf16WidthAttr = "mpc.bf16_width";
 
 class Emitter : public IndexSpace {
@@ -178,9 +179,9 @@ private:
   std::map<std::pair<Affine, int64_t>, Affine> clampedIndices;
   std::map<std::pair<mlir::Operation *, Affine>, Affine> gathered;
   std::map<std::pair<mlir::Operation *, Affine>, llvm::SmallVector<mlir::Value>>
-      blocks; ///< Philox: four words per counter
+      blocks;                       ///< Philox: four words per counter
   std::optional<unsigned> loopBase; ///< of the loop being built last
-  unsigned scattered = 0; ///< accesses so far that are not in steps of 1 along their loop
+  unsigned scattered = 0;           ///< accesses so far that are not in steps of 1 along their loop
   bool failed = false;
 
   void noteAccess(const Affine &index);

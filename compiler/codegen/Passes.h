@@ -11,8 +11,8 @@ namespace mpc {
 
 /// What the CPU converts by an instruction of its own; the rest becomes integer arithmetic.
 struct HalfSupport {
-  bool f16 = false;  ///< F16C: f16 from and to f32
-  bool bf16 = false; ///< AVX512-BF16 or AVX-NE-CONVERT: f32 to bf16
+  bool f16 = false;   ///< F16C: f16 from and to f32
+  bool bf16 = false;  ///< AVX512-BF16 or AVX-NE-CONVERT: f32 to bf16
   int bf16Width = 16; ///< elements that the latter rounds at once
 };
 

@@ -27,7 +27,8 @@ void MpcDialect::initialize() {
       >();
 }
 
-Operation *MpcDialect::materializeConstant(OpBuilder &builder, Attribute value, Type type, Location loc) {
+Operation *MpcDialect::materializeConstant(OpBuilder &builder, Attribute value, Type type,
+                                           Location loc) {
   return arith::ConstantOp::materialize(builder, value, type, loc);
 }
 

@@ -125,11 +125,13 @@ public:
   std::unique_ptr<llvm::raw_fd_ostream> stream;
 
 private:
-  /// A new file named after the final one. (LLVM's unique names take a '%' of the user's folder for a pattern.)
+  /// A new file named after the final one. (LLVM's unique names take a '%' of the user's folder for
+  /// a pattern.)
   std::error_code createBeside() {
     std::error_code code = std::make_error_code(std::errc::file_exists);
     for (unsigned i = 0; code == std::errc::file_exists && i < 100; ++i) {
-      name = llvm::formatv("{0}.{1}-{2}.part", finalName, llvm::sys::Process::getProcessId(), i).str();
+      name =
+          llvm::formatv("{0}.{1}-{2}.part", finalName, llvm::sys::Process::getProcessId(), i).str();
       code = fs::openFileForWrite(name, descriptor, fs::CD_CreateNew);
     }
     return code;

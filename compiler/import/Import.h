@@ -18,7 +18,7 @@ struct ImportOptions {
   std::map<std::string, int64_t> dims;
   std::string trainRegex;  ///< --train; empty: the rule of docs (metadata, then use)
   std::string freezeRegex; ///< --freeze
-  std::string lossInput;   ///< --loss-input; a tensor that is no output becomes a result for the loss
+  std::string lossInput; ///< --loss-input; a tensor that is no output becomes a result for the loss
   /// Whether a conversion exists for an operator. Those without one are replaced by the body that
   /// the ONNX standard gives for them, where it gives one. Empty: every operator is kept.
   std::function<bool(llvm::StringRef domain, llvm::StringRef op, int64_t sinceVersion)> supported;

@@ -31,21 +31,26 @@ Value splat(OpBuilder &b, Location loc, Type tensorType, double value);
 /// A rank-0 constant tensor.
 Value scalarTensor(OpBuilder &b, Location loc, Type elementType, double value);
 
-Value reshape(OpBuilder &b, Location loc, Value v, ArrayRef<int64_t> shape);   ///< v itself if it has that shape
+Value reshape(OpBuilder &b, Location loc, Value v,
+              ArrayRef<int64_t> shape); ///< v itself if it has that shape
 Value transpose(OpBuilder &b, Location loc, Value v, ArrayRef<int64_t> permutation);
 /// Operand dimension i becomes result dimension dimensions[i]; the others are new.
-Value broadcast(OpBuilder &b, Location loc, Value v, ArrayRef<int64_t> dimensions, ArrayRef<int64_t> shape);
+Value broadcast(OpBuilder &b, Location loc, Value v, ArrayRef<int64_t> dimensions,
+                ArrayRef<int64_t> shape);
 /// numpy broadcasting to `shape` (drops stretched 1s with a reshape first).
 Value broadcastTo(OpBuilder &b, Location loc, Value v, ArrayRef<int64_t> shape);
 /// A rank-0 tensor repeated to `shape`.
 Value broadcastScalar(OpBuilder &b, Location loc, Value v, ArrayRef<int64_t> shape);
 /// The numpy broadcast of two shapes; nullopt if they do not fit.
 std::optional<llvm::SmallVector<int64_t>> broadcastShape(ArrayRef<int64_t> a, ArrayRef<int64_t> b);
-Value slice(OpBuilder &b, Location loc, Value v, ArrayRef<int64_t> starts, ArrayRef<int64_t> steps, ArrayRef<int64_t> shape);
-Value reduce(OpBuilder &b, Location loc, ReductionKind kind, Value v, ArrayRef<int64_t> axes, Type resultElementType = {});
+Value slice(OpBuilder &b, Location loc, Value v, ArrayRef<int64_t> starts, ArrayRef<int64_t> steps,
+            ArrayRef<int64_t> shape);
+Value reduce(OpBuilder &b, Location loc, ReductionKind kind, Value v, ArrayRef<int64_t> axes,
+             Type resultElementType = {});
 
-/// Casts between any two element types: extf/truncf, sitofp, fptosi (saturating is not needed), integer casts, i1 by comparison with 0.
-/// Never carries fast-math flags. v itself if it has that element type.
+/// Casts between any two element types: extf/truncf, sitofp, fptosi (saturating is not needed),
+/// integer casts, i1 by comparison with 0. Never carries fast-math flags. v itself if it has that
+/// element type.
 Value castTo(OpBuilder &b, Location loc, Value v, Type elementType);
 /// To the compute type.
 Value widen(OpBuilder &b, Location loc, Value v);
@@ -54,7 +59,8 @@ Value widen(OpBuilder &b, Location loc, Value v);
 Value add(OpBuilder &b, Location loc, Value x, Value y); ///< floats or integers
 Value sub(OpBuilder &b, Location loc, Value x, Value y); ///< floats or integers
 Value mul(OpBuilder &b, Location loc, Value x, Value y); ///< floats or integers
-Value div(OpBuilder &b, Location loc, Value x, Value y); ///< floats, or signed integers (towards zero)
+Value div(OpBuilder &b, Location loc, Value x,
+          Value y); ///< floats, or signed integers (towards zero)
 
 /// A comparison of floats; folds constants (arith folds scalars only).
 Value compare(OpBuilder &b, Location loc, mlir::arith::CmpFPredicate predicate, Value x, Value y);

@@ -6,7 +6,8 @@
 #include "mlir/IR/DialectRegistry.h"
 
 namespace mpc {
-/// Attaches DifferentiableOpInterface to the operations of `arith` and `math` that have a derivative.
+/// Attaches DifferentiableOpInterface to the operations of `arith` and `math` that have a
+/// derivative.
 void registerElementwiseModels(mlir::DialectRegistry &registry);
 } // namespace mpc
 

@@ -6,7 +6,8 @@
 //   static LogicalResult convertRelu(NodeContext &node) {
 //     Value x = node.operand(0);
 //     if (!x) return failure();                     // operand() has said what is missing
-//     return node.results({arith::MaximumFOp::create(node.b, node.loc, x, node.splat(x.getType(), 0.0))});
+//     return node.results({arith::MaximumFOp::create(node.b, node.loc, x, node.splat(x.getType(),
+//     0.0))});
 //   }
 //   void registerActivations(OnnxRegistry &r) { r.add("Relu", {6, 13, 14}, convertRelu); }
 //
@@ -33,10 +34,11 @@ public:
   mlir::StringRef type() { return op.getOpType(); }
   int64_t version() { return op.getSinceVersion(); }
 
-  // Operands: converted values, statically shaped tensors. -------------------------------------------------------
+  // Operands: converted values, statically shaped tensors.
+  // -------------------------------------------------------
   unsigned operandCount() { return op.getInputs().size(); }
-  bool has(unsigned i);               ///< present, not left out
-  mlir::Value operand(unsigned i);    ///< emits an error and returns null if it is left out
+  bool has(unsigned i);                  ///< present, not left out
+  mlir::Value operand(unsigned i);       ///< emits an error and returns null if it is left out
   mlir::ValueRange sequence(unsigned i); ///< the tensors of a sequence operand
   /// The operand's value where it is known at compile time (shape arithmetic has been folded).
   mlir::DenseElementsAttr constant(unsigned i);
@@ -44,33 +46,41 @@ public:
   std::optional<llvm::SmallVector<int64_t>> integers(unsigned i);
   std::optional<double> scalar(unsigned i);
 
-  // Attributes, with ONNX's defaults given by the caller. ----------------------------------------------------------
+  // Attributes, with ONNX's defaults given by the caller.
+  // ----------------------------------------------------------
   int64_t intAttr(mlir::StringRef name, int64_t otherwise);
   double floatAttr(mlir::StringRef name, double otherwise); ///< the attribute's f32 value, widened
   std::string stringAttr(mlir::StringRef name, mlir::StringRef otherwise);
   std::optional<llvm::SmallVector<int64_t>> intsAttr(mlir::StringRef name);
   mlir::Attribute attr(mlir::StringRef name); ///< null if absent
 
-  // Results. ----------------------------------------------------------------------------------------------------------
+  // Results.
+  // ----------------------------------------------------------------------------------------------------------
   unsigned resultCount() { return op->getNumResults(); }
   bool resultUsed(unsigned i); ///< has a use or is a graph output
-  mlir::LogicalResult results(mlir::ArrayRef<mlir::Value> values); ///< one per result; null for one that is unused
+  mlir::LogicalResult
+  results(mlir::ArrayRef<mlir::Value> values); ///< one per result; null for one that is unused
   mlir::LogicalResult sequenceResult(mlir::ArrayRef<mlir::Value> values);
 
-  // Problems: "NODE (OP, opset N): MESSAGE", at the node's location. All are shown at the end; conversion goes on with the next node. -----------------
+  // Problems: "NODE (OP, opset N): MESSAGE", at the node's location. All are shown at the end;
+  // conversion goes on with the next node. -----------------
   mlir::InFlightDiagnostic error();
 
-  // Randomness. -------------------------------------------------------------------------------------------------------
-  mlir::Value randomState();          ///< the argument of role random_state (tensor<2xi64>), added to @forward when first asked for
-  int64_t nextRandomOperator();       ///< a number of its own for each random operation of the model
+  // Randomness.
+  // -------------------------------------------------------------------------------------------------------
+  mlir::Value randomState();    ///< the argument of role random_state (tensor<2xi64>), added to
+                                ///< @forward when first asked for
+  int64_t nextRandomOperator(); ///< a number of its own for each random operation of the model
 
-  // Building. All fold at once where their operands are constants: see compiler/ops/Build.h ----------------------------------------
+  // Building. All fold at once where their operands are constants: see compiler/ops/Build.h
+  // ----------------------------------------
   mlir::Value splat(mlir::Type tensorType, double value); ///< a constant of that (tensor) type
 
 private:
   friend class OnnxConverter;
   class OnnxConverter &converter;
-  NodeContext(mlir::OpBuilder &b, mlir::Location loc, onnx::NodeOp op, class OnnxConverter &converter)
+  NodeContext(mlir::OpBuilder &b, mlir::Location loc, onnx::NodeOp op,
+              class OnnxConverter &converter)
       : b(b), loc(loc), op(op), converter(converter) {}
 };
 
@@ -84,26 +94,34 @@ public:
     OnnxHandler handler;
   };
   void add(mlir::StringRef op, mlir::ArrayRef<int64_t> versions, OnnxHandler handler);
-  const Entry *find(mlir::StringRef op, int64_t sinceVersion) const; ///< null: unknown operator or version
-  llvm::SmallVector<int64_t> versions(mlir::StringRef op) const;      ///< empty: unknown operator
+  const Entry *find(mlir::StringRef op,
+                    int64_t sinceVersion) const; ///< null: unknown operator or version
+  llvm::SmallVector<int64_t> versions(mlir::StringRef op) const; ///< empty: unknown operator
   llvm::StringMap<llvm::SmallVector<Entry, 1>> entries;
   /// All handlers of the project.
   static const OnnxRegistry &get();
 };
 
 // One function per op family, each in the family's file. OnnxRegistry::get() calls them all.
-void registerElementwiseHandlers(OnnxRegistry &registry);  // Elementwise.cpp: arithmetic, comparisons, Where, Clip, Cast, Pow, …
-void registerActivationHandlers(OnnxRegistry &registry);   // Activations.cpp: Relu, Sigmoid, Gelu, Softplus, …
-void registerShapeHandlers(OnnxRegistry &registry);        // Shape.cpp: Reshape, Transpose, Squeeze, Flatten, Identity, Expand, Tile, Shape, …
-void registerSliceHandlers(OnnxRegistry &registry);        // Slice.cpp: Slice, Split, Concat, Pad, Trilu, sequences
-void registerGatherHandlers(OnnxRegistry &registry);       // Gather.cpp: Gather, GatherElements, ScatterElements, OneHot, Range
-void registerReductionHandlers(OnnxRegistry &registry);    // Reduction.cpp: Reduce*, ArgMax, Softmax, LogSoftmax
-void registerLinearHandlers(OnnxRegistry &registry);       // Linear.cpp: MatMul, Gemm
-void registerConvHandlers(OnnxRegistry &registry);         // Conv.cpp
-void registerPoolHandlers(OnnxRegistry &registry);         // Pool.cpp
-void registerNormHandlers(OnnxRegistry &registry);         // Norm.cpp
-void registerRandomHandlers(OnnxRegistry &registry);       // Random.cpp: Dropout
-void registerLossHandlers(OnnxRegistry &registry);         // Loss.cpp: SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss
+void registerElementwiseHandlers(
+    OnnxRegistry &registry); // Elementwise.cpp: arithmetic, comparisons, Where, Clip, Cast, Pow, …
+void registerActivationHandlers(
+    OnnxRegistry &registry); // Activations.cpp: Relu, Sigmoid, Gelu, Softplus, …
+void registerShapeHandlers(OnnxRegistry &registry); // Shape.cpp: Reshape, Transpose, Squeeze,
+                                                    // Flatten, Identity, Expand, Tile, Shape, …
+void registerSliceHandlers(
+    OnnxRegistry &registry); // Slice.cpp: Slice, Split, Concat, Pad, Trilu, sequences
+void registerGatherHandlers(
+    OnnxRegistry &registry); // Gather.cpp: Gather, GatherElements, ScatterElements, OneHot, Range
+void registerReductionHandlers(
+    OnnxRegistry &registry); // Reduction.cpp: Reduce*, ArgMax, Softmax, LogSoftmax
+void registerLinearHandlers(OnnxRegistry &registry); // Linear.cpp: MatMul, Gemm
+void registerConvHandlers(OnnxRegistry &registry);   // Conv.cpp
+void registerPoolHandlers(OnnxRegistry &registry);   // Pool.cpp
+void registerNormHandlers(OnnxRegistry &registry);   // Norm.cpp
+void registerRandomHandlers(OnnxRegistry &registry); // Random.cpp: Dropout
+void registerLossHandlers(
+    OnnxRegistry &registry); // Loss.cpp: SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss
 
 } // namespace mpc
 

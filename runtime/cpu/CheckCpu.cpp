@@ -59,7 +59,8 @@ const char *const kLevels[] = {"", "sse3,ssse3,sse4.1,sse4.2,popcnt",
                                "avx,avx2,fma,f16c,bmi,bmi2,lzcnt,movbe",
                                "avx512f,avx512bw,avx512cd,avx512dq,avx512vl"};
 
-/// The features after "cpu-features:" in the build facts, or those of the level; empty if neither says.
+/// The features after "cpu-features:" in the build facts, or those of the level; empty if neither
+/// says.
 std::string required(const Program &program) {
   const char *const key = "cpu-features:";
   size_t at = program.build_facts.find(key);

@@ -49,7 +49,8 @@ public:
   memory::data_type type(const Operand &o) const {
     return widened ? memory::data_type::f32 : dnnlType(o.type);
   }
-  /// The same shape in the operands' type, for the forward description that gradients are derived from.
+  /// The same shape in the operands' type, for the forward description that gradients are derived
+  /// from.
   memory::desc retyped(const memory::desc &desc, bool any) const {
     memory::data_type t = widened ? memory::data_type::f32 : dnnlType(c.lhs.type);
     return any ? memory::desc(desc.get_dims(), t, memory::format_tag::any)
@@ -82,10 +83,19 @@ private:
 constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
 
 dnnl::convolution_forward::primitive_desc forwardHint(Library &library, const Descriptors &d) {
-  return {library.engine, dnnl::prop_kind::forward_training, kAlgorithm,
-          d.retyped(d.input, false), d.retyped(d.filter, true), memory::desc(),
-          d.retyped(d.output, false), d.strides, d.dilations, d.pad_begin, d.pad_end,
-          dnnl::primitive_attr(), true};
+  return {library.engine,
+          dnnl::prop_kind::forward_training,
+          kAlgorithm,
+          d.retyped(d.input, false),
+          d.retyped(d.filter, true),
+          memory::desc(),
+          d.retyped(d.output, false),
+          d.strides,
+          d.dilations,
+          d.pad_begin,
+          d.pad_end,
+          dnnl::primitive_attr(),
+          true};
 }
 
 dnnl::primitive_attr userScratchpad() {

@@ -41,7 +41,8 @@ public:
   }
   ~CpuDevice() override {
     if (profile)
-      profile->write([this](const std::string &entry, size_t index) { return describe(entry, index); });
+      profile->write(
+          [this](const std::string &entry, size_t index) { return describe(entry, index); });
   }
 
   void read(const TensorInfo &tensor, void *to) override {
@@ -106,13 +107,15 @@ public:
     for (size_t i = 0; i < commands.size(); ++i)
       if (it->second[i].library)
         lines.push_back(std::string(kindName(commands[i])) + " " + commands[i].node + " " +
-                        elementTypeName(commands[i].lhs.type) + ": " + it->second[i].library->describe());
+                        elementTypeName(commands[i].lhs.type) + ": " +
+                        it->second[i].library->describe());
     return lines;
   }
 
 private:
   static const char *kindName(const Command &command) {
-    constexpr const char *names[] = {"kernel", "matmul", "conv", "conv_backward_data", "conv_backward_weights"};
+    constexpr const char *names[] = {"kernel", "matmul", "conv", "conv_backward_data",
+                                     "conv_backward_weights"};
     return names[static_cast<size_t>(command.kind)];
   }
 
@@ -127,9 +130,9 @@ private:
         text += (text.empty() ? "" : "x") + std::to_string(dim);
       return text;
     };
-    return std::string(kindName(command)) + " " + elementTypeName(command.lhs.type) + " " + shape(command.lhs) +
-           (command.transpose_lhs ? "ᵀ · " : " · ") + shape(command.rhs) + (command.transpose_rhs ? "ᵀ: " : ": ") +
-           steps.at(entry)[index].library->describe();
+    return std::string(kindName(command)) + " " + elementTypeName(command.lhs.type) + " " +
+           shape(command.lhs) + (command.transpose_lhs ? "ᵀ · " : " · ") + shape(command.rhs) +
+           (command.transpose_rhs ? "ᵀ: " : ": ") + steps.at(entry)[index].library->describe();
   }
 
   void run(Step &step) {
@@ -174,8 +177,8 @@ private:
   void initialize() {
     for (const TensorInfo &tensor : program.tensors)
       if (tensor.initial.bytes)
-        convertElements(tensor.initial_type, program.raw->data + tensor.initial.offset,
-                        tensor.type, at(tensor.buffer), tensor.elements());
+        convertElements(tensor.initial_type, program.raw->data + tensor.initial.offset, tensor.type,
+                        at(tensor.buffer), tensor.elements());
     // A working copy starts as what it is a copy of.
     for (const TensorInfo &tensor : program.tensors)
       if (tensor.role == Role::working_statistic) {

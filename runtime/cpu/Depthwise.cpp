@@ -50,7 +50,8 @@ constexpr int64_t kMaxChunks = 64;
 template <typename C> class DepthwiseConvolution : public LibraryCommand {
 public:
   DepthwiseConvolution(Library &library, const Command &command)
-      : library(library), c(command), s(c), channels(s.groups), size(int64_t(elementSize(c.lhs.type))) {
+      : library(library), c(command), s(c), channels(s.groups),
+        size(int64_t(elementSize(c.lhs.type))) {
     bool backward = c.kind == CommandKind::conv_backward_data;
     target = backward ? s.in : s.out;
     source = backward ? s.out : s.in;
@@ -118,7 +119,8 @@ private:
 
   /// A line of the result: the pixels of one image at one depth and height.
   void computeLine(int64_t line, C *sums, const void **rows, const C **weights) const {
-    int64_t h = line % target[1], d = line / target[1] % target[0], n = line / target[1] / target[0];
+    int64_t h = line % target[1], d = line / target[1] % target[0],
+            n = line / target[1] / target[0];
     const char *from = reinterpret_cast<const char *>(library.at(c.lhs.buffer));
     char *to = reinterpret_cast<char *>(library.at(c.result.buffer)) +
                line * target[2] * channels * int64_t(elementSize(c.result.type));

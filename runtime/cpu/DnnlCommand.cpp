@@ -113,17 +113,15 @@ void DnnlCommand::run() {
     widen(w.type, w.from, static_cast<float *>(arguments[w.argument].memory.get_data_handle()),
           w.count, library.threads);
   for (const Copied &c : copied)
-    arguments[c.argument].memory.set_data_handle(
-        c.copy->current(library.versionOf(c.operand)));
-  dnnl_status_t status = dnnl_primitive_execute(primitive.get(), library.stream.get(),
-                                                int(call.size()), call.data());
+    arguments[c.argument].memory.set_data_handle(c.copy->current(library.versionOf(c.operand)));
+  dnnl_status_t status =
+      dnnl_primitive_execute(primitive.get(), library.stream.get(), int(call.size()), call.data());
   if (status != dnnl_success)
     throw Error("the library oneDNN failed in " + description + " (status " +
                 std::to_string(int(status)) + ")");
   if (reorder_back)
     reorder_back.execute(library.stream, arguments[result_argument].memory, plain_result);
   if (result_narrowed)
-    narrow(result.type,
-           static_cast<float *>(arguments[result_argument].memory.get_data_handle()),
+    narrow(result.type, static_cast<float *>(arguments[result_argument].memory.get_data_handle()),
            library.at(result.buffer), result_count, library.threads);
 }

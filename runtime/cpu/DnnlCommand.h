@@ -15,10 +15,12 @@ dnnl::memory::dims rowMajor(const dnnl::memory::dims &dims);
 /// oneDNN's reference loops are a hundred times slower than anything else.
 bool isReference(const std::string &implementation);
 
-/// Runs a primitive whose operands may have to be widened or reordered before, and its result after.
+/// Runs a primitive whose operands may have to be widened or reordered before, and its result
+/// after.
 class DnnlCommand : public LibraryCommand {
 public:
-  /// An operand of the primitive: `plain` is how the program stores it, in the type that the primitive computes with; `wanted` how the primitive wants it.
+  /// An operand of the primitive: `plain` is how the program stores it, in the type that the
+  /// primitive computes with; `wanted` how the primitive wants it.
   struct Slot {
     int argument;
     const Operand &operand;

@@ -39,8 +39,9 @@ static std::unique_ptr<LibraryCommand> make(Library &library, const Command &c, 
 
 static bool cpuHas(dnnl_cpu_isa_t isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
 
-// Whether oneDNN computes in this half type with the CPU's own instructions, and so faster than in f32. Without them it emulates bf16
-// (38 GFLOP/s where f32 has 110); AVX-512 FP16 alone has f32's rate, and its convolutions are slower than f32's.
+// Whether oneDNN computes in this half type with the CPU's own instructions, and so faster than in
+// f32. Without them it emulates bf16 (38 GFLOP/s where f32 has 110); AVX-512 FP16 alone has f32's
+// rate, and its convolutions are slower than f32's.
 static bool halfIsFast(const Command &c) {
   bool f16 = c.lhs.type == ElementType::f16;
   if (cpuHas(f16 ? dnnl_cpu_isa_avx512_core_amx_fp16 : dnnl_cpu_isa_avx512_core_bf16))
@@ -57,8 +58,9 @@ static double elementCount(const Operand &o) {
   return count;
 }
 
-// Little arithmetic on much data, which does not stay in cache when it is widened as a whole: the plain product, which widens
-// while it packs, is faster. Where its left operand has to be transposed, it is not.
+// Little arithmetic on much data, which does not stay in cache when it is widened as a whole: the
+// plain product, which widens while it packs, is faster. Where its left operand has to be
+// transposed, it is not.
 static bool widensTooMuch(const Command &c) {
   if (c.kind == CommandKind::conv_backward_weights ||
       (c.kind == CommandKind::matmul ? c.transpose_lhs : c.groups != 1))

@@ -67,7 +67,8 @@ struct Library {
   uint64_t versionOf(const Operand &operand) const {
     return operand.is_weight ? weights_version : 0;
   }
-  /// Shares copies of weights: `key` describes the form, `create` makes the copy if there is none yet.
+  /// Shares copies of weights: `key` describes the form, `create` makes the copy if there is none
+  /// yet.
   std::shared_ptr<WeightCopy>
   weightCopy(const Operand &operand, const std::string &key,
              const std::function<std::shared_ptr<WeightCopy>()> &create);
@@ -78,7 +79,8 @@ struct Library {
   dnnl::engine engine;
   dnnl::stream stream;
   uint64_t weights_version = 1;
-  Path path = Path::automatic; ///< tests and measurements force one; automatic where it is not available
+  Path path =
+      Path::automatic; ///< tests and measurements force one; automatic where it is not available
 
 private:
   std::map<std::string, std::shared_ptr<WeightCopy>> copies;

@@ -11,7 +11,8 @@ using dnnl::memory;
 
 namespace {
 
-/// result[b, m, n] = Σ_k lhs[b, m, k] · rhs[b, k, n]; strides of lhs and rhs in elements, as (row, column) of the untransposed product.
+/// result[b, m, n] = Σ_k lhs[b, m, k] · rhs[b, k, n]; strides of lhs and rhs in elements, as (row,
+/// column) of the untransposed product.
 struct MatmulShape {
   explicit MatmulShape(const Command &c) {
     size_t rank = c.lhs.shape.size();
@@ -58,11 +59,11 @@ public:
     product.sink = &sink;
     const TileKernels<C> &tile = tileKernels<C>();
     if (c.rhs.is_weight)
-      rhs_copy = packedCopy<C>(library, c.rhs, c.transpose_rhs ? "rhs-t" : "rhs", s.batch, s.n,
-                               s.k, tile.columns, std::make_shared<StridedSource<C>>(rhs));
+      rhs_copy = packedCopy<C>(library, c.rhs, c.transpose_rhs ? "rhs-t" : "rhs", s.batch, s.n, s.k,
+                               tile.columns, std::make_shared<StridedSource<C>>(rhs));
     if (c.lhs.is_weight)
-      lhs_copy = packedCopy<C>(library, c.lhs, c.transpose_lhs ? "lhs-t" : "lhs", s.batch, s.m,
-                               s.k, tile.rows, std::make_shared<StridedSource<C>>(lhs));
+      lhs_copy = packedCopy<C>(library, c.lhs, c.transpose_lhs ? "lhs-t" : "lhs", s.batch, s.m, s.k,
+                               tile.rows, std::make_shared<StridedSource<C>>(lhs));
     if (c.bias.present)
       bias.resize(size_t(s.n));
   }
@@ -79,7 +80,8 @@ public:
     multiply(product, library.threads, scratch);
   }
   std::string describe() const override {
-    return std::string("plain loops, ") + kernels().name + (isHalf(c.lhs.type) ? ", widened to f32 in cache" : "");
+    return std::string("plain loops, ") + kernels().name +
+           (isHalf(c.lhs.type) ? ", widened to f32 in cache" : "");
   }
   size_t scratchBytes() const override {
     // Sized as if nothing were packed: a bound for both.
@@ -120,14 +122,16 @@ std::unique_ptr<LibraryCommand> mpc::cpu::makeDnnlMatmul(Library &library, const
     }
     return memory::desc(dims, widened ? memory::data_type::f32 : dnnlType(type), strides);
   };
-  memory::desc lhs = describe({s.batch, s.m, s.k}, {s.m * s.k, s.lhs_row, s.lhs_column}, c.lhs.type);
-  memory::desc rhs = describe({s.batch, s.k, s.n}, {s.k * s.n, s.rhs_row, s.rhs_column}, c.rhs.type);
+  memory::desc lhs =
+      describe({s.batch, s.m, s.k}, {s.m * s.k, s.lhs_row, s.lhs_column}, c.lhs.type);
+  memory::desc rhs =
+      describe({s.batch, s.k, s.n}, {s.k * s.n, s.rhs_row, s.rhs_column}, c.rhs.type);
   memory::desc result = describe({s.batch, s.m, s.n}, {s.m * s.n, s.n, 1}, c.result.type);
   memory::desc bias;
   if (c.bias.present)
     bias = describe({1, 1, s.n}, {s.n, s.n, 1}, c.bias.type);
-  // Weights stay as they are: in training a copy in the library's own layout is used once, and making it (on one thread) takes longer
-  // than packing in cache.
+  // Weights stay as they are: in training a copy in the library's own layout is used once, and
+  // making it (on one thread) takes longer than packing in cache.
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (c.relu) {
@@ -138,9 +142,9 @@ std::unique_ptr<LibraryCommand> mpc::cpu::makeDnnlMatmul(Library &library, const
   dnnl::matmul::primitive_desc pd(library.engine, lhs, rhs, bias, result, attributes, true);
   if (!pd || isReference(pd.impl_info_str()))
     return nullptr;
-  auto command = std::make_unique<DnnlCommand>(
-      library, dnnl::matmul(pd), pd.scratchpad_desc(),
-      std::string(pd.impl_info_str()) + (widened ? ", widened to f32" : ""));
+  auto command = std::make_unique<DnnlCommand>(library, dnnl::matmul(pd), pd.scratchpad_desc(),
+                                               std::string(pd.impl_info_str()) +
+                                                   (widened ? ", widened to f32" : ""));
   command->addInput({DNNL_ARG_SRC, c.lhs, lhs, pd.src_desc()});
   command->addInput({DNNL_ARG_WEIGHTS, c.rhs, rhs, pd.weights_desc()});
   if (c.bias.present)

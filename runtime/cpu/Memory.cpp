@@ -45,11 +45,13 @@ static std::optional<uint64_t> freeMemory() {
     }
     std::getline(file, unit);
   }
-  for (auto [limit, used] : {std::pair{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-                             std::pair{"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                                       "/sys/fs/cgroup/memory/memory.usage_in_bytes"}}) {
+  for (auto [limit, used] :
+       {std::pair{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+        std::pair{"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                  "/sys/fs/cgroup/memory/memory.usage_in_bytes"}}) {
     std::optional<uint64_t> most = readNumber(limit), now = readNumber(used);
-    // Cached file pages count as used there but can be taken back, so this only refuses what can never fit.
+    // Cached file pages count as used there but can be taken back, so this only refuses what can
+    // never fit.
     if (most && now && (!free || *most < *free))
       free = *most;
   }

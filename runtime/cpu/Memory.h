@@ -10,7 +10,8 @@
 
 namespace mpc::cpu {
 
-/// Zeroed, page-aligned memory from the system, with huge pages where it has them. Throws Error with the sizes when there is not enough.
+/// Zeroed, page-aligned memory from the system, with huge pages where it has them. Throws Error
+/// with the sizes when there is not enough.
 class Memory {
 public:
   Memory() = default;
@@ -33,7 +34,8 @@ private:
   size_t size = 0;
 };
 
-/// Throws Error, naming `purpose`, unless that much memory is free: the system promises more than it has and would end the process later.
+/// Throws Error, naming `purpose`, unless that much memory is free: the system promises more than
+/// it has and would end the process later.
 void requireFreeMemory(uint64_t bytes, const std::string &purpose);
 
 std::string bytesText(uint64_t bytes); ///< "1.5 GiB"

@@ -10,8 +10,8 @@ namespace mpc::cpu {
 
 template <typename C> class PackedCopy : public WeightCopy {
 public:
-  PackedCopy(Library &library, std::shared_ptr<PanelSource<C>> source, int64_t batch,
-             int64_t outer, int64_t k, int64_t width)
+  PackedCopy(Library &library, std::shared_ptr<PanelSource<C>> source, int64_t batch, int64_t outer,
+             int64_t k, int64_t width)
       : library(library), source(std::move(source)), batch(batch), outer(outer), k(k),
         width(width) {
     // Never empty: an address says that the operand is packed.
@@ -31,12 +31,12 @@ private:
   int64_t batch, outer, k, width;
 };
 
-/// The shared copy of `operand`, which `source` reads; `form` tells different sources of one operand apart.
+/// The shared copy of `operand`, which `source` reads; `form` tells different sources of one
+/// operand apart.
 template <typename C>
-std::shared_ptr<WeightCopy> packedCopy(Library &library, const Operand &operand,
-                                       const std::string &form, int64_t batch, int64_t outer,
-                                       int64_t k, int64_t width,
-                                       std::shared_ptr<PanelSource<C>> source) {
+std::shared_ptr<WeightCopy>
+packedCopy(Library &library, const Operand &operand, const std::string &form, int64_t batch,
+           int64_t outer, int64_t k, int64_t width, std::shared_ptr<PanelSource<C>> source) {
   std::string key = "packed:" + form + ":" + std::to_string(batch) + ":" + std::to_string(outer) +
                     ":" + std::to_string(k) + ":" + std::to_string(width);
   return library.weightCopy(operand, key, [&] {

@@ -82,8 +82,7 @@ template <typename C> const char *Patches<C>::imageStart(int64_t batch, int64_t 
 }
 
 template <typename C>
-void Patches<C>::pixelRow(int64_t batch, int64_t pixel, int64_t first, int64_t count,
-                          C *to) const {
+void Patches<C>::pixelRow(int64_t batch, int64_t pixel, int64_t first, int64_t count, C *to) const {
   int64_t size = int64_t(elementSize(type));
   int64_t qw = pixel % lattice[2], rest = pixel / lattice[2];
   int64_t qh = rest % lattice[1];
@@ -136,12 +135,14 @@ void Patches<C>::tapRow(int64_t batch, int64_t column, int64_t pixel, int64_t co
     if (h < 0 || h >= image[1] || d < 0 || d >= image[0]) {
       std::fill(to, to + length, C(0));
     } else {
-      const char *line = imageStart(batch, rest / lattice[0]) +
-                         (channel * channel_stride + d * pixel_stride[0] + h * pixel_stride[1]) * size;
+      const char *line =
+          imageStart(batch, rest / lattice[0]) +
+          (channel * channel_stride + d * pixel_stride[0] + h * pixel_stride[1]) * size;
       // x is inside where 0 ≤ w + x · step < width.
       int64_t s = step[2];
       int64_t low = std::clamp<int64_t>(w < 0 ? (-w + s - 1) / s : 0, 0, length);
-      int64_t high = std::clamp<int64_t>(image[2] > w ? (image[2] - w + s - 1) / s : 0, low, length);
+      int64_t high =
+          std::clamp<int64_t>(image[2] > w ? (image[2] - w + s - 1) / s : 0, low, length);
       std::fill(to, to + low, C(0));
       if (s == 1 && high > low)
         load(line + (w + low) * size, to + low, high - low);
@@ -156,8 +157,8 @@ void Patches<C>::tapRow(int64_t batch, int64_t column, int64_t pixel, int64_t co
 }
 
 template <typename C>
-void PatchSource<C>::rows(int64_t batch, int64_t outer, int64_t count, int64_t first,
-                          int64_t depth, C *to) const {
+void PatchSource<C>::rows(int64_t batch, int64_t outer, int64_t count, int64_t first, int64_t depth,
+                          C *to) const {
   for (int64_t i = 0; i < count; ++i)
     patches.pixelRow(batch, outer + i, first, depth, to + i * kRowPanelStride);
 }

@@ -27,7 +27,8 @@ public:
   const void *base = nullptr;
   ElementType type{};
   bool channels_last = false;
-  bool image_per_batch = false; ///< batch = image · groups + group; otherwise batch = group, and the pixel index counts over all images
+  bool image_per_batch = false; ///< batch = image · groups + group; otherwise batch = group, and
+                                ///< the pixel index counts over all images
   int64_t groups = 1, channels = 1; ///< channels per group
   Triple image{}, lattice{}, step{};
   std::array<TapAxis, 3> taps;
@@ -36,15 +37,18 @@ public:
 
   int64_t tapCount() const;
   int64_t depth() const { return tapCount() * channels; }
-  /// For each column: its tap as an index into the kernel's [depth, height, width], and its channel.
+  /// For each column: its tap as an index into the kernel's [depth, height, width], and its
+  /// channel.
   struct Column {
     int64_t kernel_tap, channel;
   };
   std::vector<Column> columns(const Triple &kernel) const;
 
-  /// to[0, count) = columns [first, first + count) of a pixel's row. channels_last: columns are (tap, channel).
+  /// to[0, count) = columns [first, first + count) of a pixel's row. channels_last: columns are
+  /// (tap, channel).
   void pixelRow(int64_t batch, int64_t pixel, int64_t first, int64_t count, C *to) const;
-  /// to[0, count) = one column of pixels [pixel, pixel + count). Otherwise: columns are (channel, tap).
+  /// to[0, count) = one column of pixels [pixel, pixel + count). Otherwise: columns are (channel,
+  /// tap).
   void tapRow(int64_t batch, int64_t column, int64_t pixel, int64_t count, C *to) const;
 
 private:

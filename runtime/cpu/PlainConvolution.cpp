@@ -18,7 +18,8 @@ using namespace mpc::cpu;
 
 namespace {
 
-/// A filter as an operand: element (batch = group, outer, p) is `offset[p]` behind the group's and the outer index's start.
+/// A filter as an operand: element (batch = group, outer, p) is `offset[p]` behind the group's and
+/// the outer index's start.
 template <typename C> class FilterSource : public PanelSource<C> {
 public:
   const void *base = nullptr;
@@ -51,7 +52,8 @@ private:
   }
 };
 
-/// Writes a filter gradient: row = feature, column j is at `offset[j]` of the feature's [channels, taps].
+/// Writes a filter gradient: row = feature, column j is at `offset[j]` of the feature's [channels,
+/// taps].
 template <typename C> class FilterSink : public ResultSink<C> {
 public:
   void *base = nullptr;
@@ -124,8 +126,7 @@ template <typename C> struct Part {
 
 template <typename C> class PlainConvolution : public LibraryCommand {
 public:
-  PlainConvolution(Library &library, const Command &command)
-      : library(library), c(command), s(c) {
+  PlainConvolution(Library &library, const Command &command) : library(library), c(command), s(c) {
     if (c.kind == CommandKind::conv)
       forward();
     else if (c.kind == CommandKind::conv_backward_data)
@@ -219,9 +220,9 @@ private:
       p.n = pixels;
       p.rhs = part.patch_source.get();
     }
-    part.filter = packedCopy<C>(library, c.rhs, form + (s.channels_last ? "-last" : "-first"),
-                                s.groups, other, p.k, s.channels_last ? tile.columns : tile.rows,
-                                filter);
+    part.filter =
+        packedCopy<C>(library, c.rhs, form + (s.channels_last ? "-last" : "-first"), s.groups,
+                      other, p.k, s.channels_last ? tile.columns : tile.rows, filter);
     p.sink = part.sink.get();
   }
 

@@ -29,9 +29,9 @@ static int64_t roundUp(int64_t a, int64_t b) { return ceilDiv(a, b) * b; }
 template <typename C>
 const char *StridedSource<C>::address(int64_t batch, int64_t outer, int64_t p) const {
   int64_t offset = outer * outer_stride;
-  offset += batch_inner ? batch / batch_inner * batch_outer_stride +
-                              batch % batch_inner * batch_stride
-                        : batch * batch_stride;
+  offset += batch_inner
+                ? batch / batch_inner * batch_outer_stride + batch % batch_inner * batch_stride
+                : batch * batch_stride;
   offset += depth_inner ? p / depth_inner * depth_outer_stride + p % depth_inner * depth_stride
                         : p * depth_stride;
   return static_cast<const char *>(base) + offset * int64_t(elementSize(type));
@@ -73,7 +73,8 @@ void StridedSource<C>::columns(int64_t batch, int64_t outer, int64_t count, int6
 // Packing
 //===----------------------------------------------------------------------------===//
 
-// to[p · width + i] = from[i · kRowPanelStride + p], in squares of four so that stores are whole; zeros for count ≤ i < columns.
+// to[p · width + i] = from[i · kRowPanelStride + p], in squares of four so that stores are whole;
+// zeros for count ≤ i < columns.
 template <typename C>
 static void transposePanel(const C *from, int64_t count, int64_t depth, C *to, int64_t width,
                            int64_t columns) {
@@ -89,8 +90,10 @@ static void transposePanel(const C *from, int64_t count, int64_t depth, C *to, i
       V b = *reinterpret_cast<const V *>(r + kRowPanelStride + p);
       V c = *reinterpret_cast<const V *>(r + 2 * kRowPanelStride + p);
       V d = *reinterpret_cast<const V *>(r + 3 * kRowPanelStride + p);
-      V ab0 = __builtin_shuffle(a, b, Index{0, 4, 1, 5}), ab1 = __builtin_shuffle(a, b, Index{2, 6, 3, 7});
-      V cd0 = __builtin_shuffle(c, d, Index{0, 4, 1, 5}), cd1 = __builtin_shuffle(c, d, Index{2, 6, 3, 7});
+      V ab0 = __builtin_shuffle(a, b, Index{0, 4, 1, 5}),
+        ab1 = __builtin_shuffle(a, b, Index{2, 6, 3, 7});
+      V cd0 = __builtin_shuffle(c, d, Index{0, 4, 1, 5}),
+        cd1 = __builtin_shuffle(c, d, Index{2, 6, 3, 7});
       C *t = to + p * width + i;
       *reinterpret_cast<V *>(t) = __builtin_shuffle(ab0, cd0, Index{0, 1, 4, 5});
       *reinterpret_cast<V *>(t + width) = __builtin_shuffle(ab0, cd0, Index{2, 3, 6, 7});
@@ -129,7 +132,8 @@ int64_t mpc::cpu::packedElements(int64_t batch, int64_t outer, int64_t k, int64_
   return batch * roundUp(outer, width) * k;
 }
 
-// A packed operand: for each batch, for each block of depth, for each panel: [depth of the block][width].
+// A packed operand: for each batch, for each block of depth, for each panel: [depth of the
+// block][width].
 static int64_t packedOffset(int64_t batch, int64_t outer_size, int64_t k, int64_t width,
                             int64_t panel, int64_t first, int64_t depth) {
   int64_t padded = roundUp(outer_size, width);
@@ -183,9 +187,9 @@ template <typename C>
 void StridedSink<C>::store(int64_t batch, int64_t i, int64_t j, int64_t count, C *row) const {
   epilogue.apply(batch, i, j, count, row);
   int64_t offset = i * row_stride + j * column_stride;
-  offset += batch_inner ? batch / batch_inner * batch_outer_stride +
-                              batch % batch_inner * batch_stride
-                        : batch * batch_stride;
+  offset += batch_inner
+                ? batch / batch_inner * batch_outer_stride + batch % batch_inner * batch_stride
+                : batch * batch_stride;
   storeStrided(type, row, static_cast<char *>(base) + offset * int64_t(elementSize(type)),
                column_stride, count);
 }
@@ -199,11 +203,12 @@ namespace {
 // Sums and panels of a full tile take about 0.9 MiB, of a second-level cache of 1 MiB or more.
 constexpr int64_t kTileRows = 288, kTileColumnBytes = 1024;
 
-// Operations (multiply and add) below which a second thread costs more than it brings; bench/library_bench.
+// Operations (multiply and add) below which a second thread costs more than it brings;
+// bench/library_bench.
 constexpr int64_t kSerialOperations = 200'000;
 
 struct Tiling {
-  int64_t m, n;         // of a tile
+  int64_t m, n; // of a tile
   int64_t tiles_m, tiles_n, tiles;
   int threads;
   int64_t panels_lhs, panels_rhs, sums; // elements of scratch per thread
@@ -213,7 +218,8 @@ template <typename C> Tiling tiling(const Product<C> &p, int threads) {
   const TileKernels<C> &kernel = tileKernels<C>();
   Tiling t;
   t.m = std::min(roundUp(std::max<int64_t>(p.m, 1), kernel.rows), kTileRows);
-  t.n = std::min(roundUp(std::max<int64_t>(p.n, 1), kernel.columns), int64_t(kTileColumnBytes / sizeof(C)));
+  t.n = std::min(roundUp(std::max<int64_t>(p.n, 1), kernel.columns),
+                 int64_t(kTileColumnBytes / sizeof(C)));
   bool serial = double(p.batch) * p.m * p.n * std::max<int64_t>(p.k, 1) < kSerialOperations;
   t.threads = serial ? 1 : threads;
   auto count = [&] { return p.batch * ceilDiv(p.m, t.m) * ceilDiv(p.n, t.n); };
@@ -304,7 +310,8 @@ private:
                   own_rhs + j * depth, nr);
   }
 
-  // Column panels, a few rows of memory over all panels at a time: a whole panel would touch a page per row.
+  // Column panels, a few rows of memory over all panels at a time: a whole panel would touch a page
+  // per row.
   void packAcross(const PanelSource<C> &source, int64_t outer, int64_t count, int64_t first,
                   int64_t depth, C *to, int64_t width) {
     constexpr int64_t group = 16;

@@ -15,8 +15,9 @@
 
 namespace mpc::cpu {
 
-/// An operand seen as [outer, depth]: outer is the row of the left operand or the column of the right one. A source writes the panels
-/// that lie along its memory: row panels if depthRuns(), otherwise column panels.
+/// An operand seen as [outer, depth]: outer is the row of the left operand or the column of the
+/// right one. A source writes the panels that lie along its memory: row panels if depthRuns(),
+/// otherwise column panels.
 template <typename C> class PanelSource {
 public:
   virtual ~PanelSource() = default;
@@ -29,8 +30,9 @@ public:
                        C *to, int64_t width) const {}
 };
 
-/// A matrix in memory: element (i, p) of batch b is at base + (b · batch_stride + i · outer_stride + depth offset) elements. The depth is split in two where
-/// depth_inner > 0: p = q · depth_inner + r is at q · depth_outer_stride + r · depth_stride (pixels of a batch of channel-first images).
+/// A matrix in memory: element (i, p) of batch b is at base + (b · batch_stride + i · outer_stride
+/// + depth offset) elements. The depth is split in two where depth_inner > 0: p = q · depth_inner +
+/// r is at q · depth_outer_stride + r · depth_stride (pixels of a batch of channel-first images).
 template <typename C> class StridedSource : public PanelSource<C> {
 public:
   const void *base = nullptr;
@@ -60,7 +62,8 @@ public:
 /// Adds a bias and applies relu (NaN stays NaN) to a piece of a row.
 template <typename C> struct Epilogue {
   const C *column_bias = nullptr, *row_bias = nullptr;
-  int64_t bias_batch_stride = 0, batch_modulus = 1; ///< bias of batch b starts at (b mod modulus)·stride
+  int64_t bias_batch_stride = 0,
+          batch_modulus = 1; ///< bias of batch b starts at (b mod modulus)·stride
   bool relu = false;
   void apply(int64_t batch, int64_t i, int64_t j, int64_t count, C *row) const;
 };
@@ -89,7 +92,8 @@ template <typename C> struct Product {
 
 template <typename C> const TileKernels<C> &tileKernels();
 
-/// Elements that a whole packed operand takes; `width` is the tile's rows (left operand) or columns (right one).
+/// Elements that a whole packed operand takes; `width` is the tile's rows (left operand) or columns
+/// (right one).
 int64_t packedElements(int64_t batch, int64_t outer, int64_t k, int64_t width);
 template <typename C>
 void packOperand(const PanelSource<C> &source, int64_t batch, int64_t outer, int64_t k,

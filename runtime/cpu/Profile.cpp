@@ -36,21 +36,25 @@ void Profile::write(const std::function<std::string(const std::string &, size_t)
       least += t.least;
       calls = std::max(calls, t.calls);
     }
-    std::fprintf(file, "%s: %zu commands, %llu runs, mean %.4f ms, least %.4f ms\n", entry.c_str(), list.size(),
-                 static_cast<unsigned long long>(calls), calls ? 1e3 * total / double(calls) : 0, 1e3 * least);
-    std::fprintf(file, "  %9s %9s %6s %7s %9s  %s\n", "mean ms", "least ms", "share", "GB/s", "GFLOP/s", "command");
+    std::fprintf(file, "%s: %zu commands, %llu runs, mean %.4f ms, least %.4f ms\n", entry.c_str(),
+                 list.size(), static_cast<unsigned long long>(calls),
+                 calls ? 1e3 * total / double(calls) : 0, 1e3 * least);
+    std::fprintf(file, "  %9s %9s %6s %7s %9s  %s\n", "mean ms", "least ms", "share", "GB/s",
+                 "GFLOP/s", "command");
     std::vector<size_t> order(list.size());
     std::iota(order.begin(), order.end(), size_t(0));
-    std::stable_sort(order.begin(), order.end(), [&list = list](size_t a, size_t b) { return list[a].least > list[b].least; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&list = list](size_t a, size_t b) { return list[a].least > list[b].least; });
     for (size_t i : order) {
       const Times &t = list[i];
       if (!t.calls)
         continue;
       const Command &c = commands[i];
       double seconds = std::max(t.least, 1e-9);
-      std::fprintf(file, "  %9.4f %9.4f %5.1f%% %7.1f %9.1f  #%zu %s [%s]\n", 1e3 * t.total / double(t.calls), 1e3 * t.least,
-                   least > 0 ? 100 * t.least / least : 0, 1e-9 * c.bytes / seconds, 1e-9 * c.flops / seconds, i,
-                   describe(entry, i).c_str(), c.node.c_str());
+      std::fprintf(file, "  %9.4f %9.4f %5.1f%% %7.1f %9.1f  #%zu %s [%s]\n",
+                   1e3 * t.total / double(t.calls), 1e3 * t.least,
+                   least > 0 ? 100 * t.least / least : 0, 1e-9 * c.bytes / seconds,
+                   1e-9 * c.flops / seconds, i, describe(entry, i).c_str(), c.node.c_str());
     }
   }
   std::fclose(file);

@@ -14,7 +14,8 @@ namespace mpc::cpu {
 /// Times of every command, written as a table (docs/trainer.md, "Profile") when the device goes.
 class Profile {
 public:
-  /// One that writes to the file which the environment variable MPC_PROFILE names; null where it is not set.
+  /// One that writes to the file which the environment variable MPC_PROFILE names; null where it is
+  /// not set.
   static std::unique_ptr<Profile> fromEnvironment(const Program &program);
 
   /// Counters of one command of an entry point.

@@ -23,8 +23,8 @@ Library::weightCopy(const Operand &operand, const std::string &key,
                     const std::function<std::shared_ptr<WeightCopy>()> &create) {
   // What is no weight is remade at each use, so its copies can be shared as well.
   std::string full = std::to_string(int(operand.buffer.region)) + ":" +
-                     std::to_string(operand.buffer.offset) + ":" +
-                     elementTypeName(operand.type) + (operand.is_weight ? ":w:" : ":") + key;
+                     std::to_string(operand.buffer.offset) + ":" + elementTypeName(operand.type) +
+                     (operand.is_weight ? ":w:" : ":") + key;
   for (int64_t dim : operand.shape)
     full.append(":").append(std::to_string(dim));
   std::shared_ptr<WeightCopy> &copy = copies[full];
@@ -56,8 +56,9 @@ public:
       return;
     if (widens)
       temporary = Memory(plain.get_size(), "a widened weight");
-    from = dnnl::memory(plain, library.engine,
-                        widens ? static_cast<void *>(temporary.data()) : library.at(operand.buffer));
+    from =
+        dnnl::memory(plain, library.engine,
+                     widens ? static_cast<void *>(temporary.data()) : library.at(operand.buffer));
     to = dnnl::memory(wanted, library.engine, memory.data());
     reorder = dnnl::reorder(from, to);
   }
@@ -104,7 +105,7 @@ std::shared_ptr<WeightCopy> mpc::cpu::makeReorderedCopy(Library &library, const 
                                                         const dnnl::memory::desc &plain,
                                                         const dnnl::memory::desc &wanted) {
   // A square weight read as it is and transposed has two copies of the same wanted layout.
-  return library.weightCopy(operand, "reordered:" + layoutKey(plain) + ">" + layoutKey(wanted), [&] {
-    return std::make_shared<ReorderedCopy>(library, operand, plain, wanted);
-  });
+  return library.weightCopy(
+      operand, "reordered:" + layoutKey(plain) + ">" + layoutKey(wanted),
+      [&] { return std::make_shared<ReorderedCopy>(library, operand, plain, wanted); });
 }

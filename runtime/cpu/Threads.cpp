@@ -24,7 +24,8 @@ int mpc::cpu::usableCpus() {
 }
 
 void mpc::cpu::restartWithShortWaits(char **argv) {
-  // About 50 µs on current CPUs: longer than the gap between two commands, and than two threads' shares differ.
+  // About 50 µs on current CPUs: longer than the gap between two commands, and than two threads'
+  // shares differ.
   constexpr const char *kSpins = "5000";
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY") || usableCpus() == 1)
     return;

@@ -9,15 +9,18 @@
 
 namespace mpc::cpu {
 
-/// CPUs that this process may use: its affinity mask, and the limit of its control group where there is one. At least 1.
+/// CPUs that this process may use: its affinity mask, and the limit of its control group where
+/// there is one. At least 1.
 int usableCpus();
 
-/// libgomp's threads wait awake for milliseconds, which nobody notices on an idle machine; where other programs need its cores, a step takes
-/// many times as long. How long they do is read from the environment when the library is loaded: unless the user has set it, the program starts
+/// libgomp's threads wait awake for milliseconds, which nobody notices on an idle machine; where
+/// other programs need its cores, a step takes many times as long. How long they do is read from
+/// the environment when the library is loaded: unless the user has set it, the program starts
 /// itself again with less. To be called first of all.
 void restartWithShortWaits(char **argv);
 
-/// body(begin, end) for ranges that cover [0, extent), on the calling thread alone where there is too little work for two.
+/// body(begin, end) for ranges that cover [0, extent), on the calling thread alone where there is
+/// too little work for two.
 template <typename Body>
 void parallelRanges(int64_t extent, int64_t grain, int threads, const Body &body) {
   int64_t parts = std::min<int64_t>(threads, (extent + grain - 1) / grain);
@@ -26,8 +29,8 @@ void parallelRanges(int64_t extent, int64_t grain, int threads, const Body &body
       body(int64_t(0), extent);
     return;
   }
-  // Always the whole team, though some may have nothing to do: libgomp ends threads that a smaller team leaves over, and starting them
-  // again takes longer than most commands.
+  // Always the whole team, though some may have nothing to do: libgomp ends threads that a smaller
+  // team leaves over, and starting them again takes longer than most commands.
 #pragma omp parallel num_threads(threads)
   {
     // The team can be smaller than asked for.

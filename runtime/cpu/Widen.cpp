@@ -101,7 +101,8 @@ static double readFloat(ElementType type, const void *from) {
   }
 }
 
-// The float that rounds to half as the double does: where it is inexact, its last bit is set (round to odd).
+// The float that rounds to half as the double does: where it is inexact, its last bit is set (round
+// to odd).
 static float roundToOdd(double value) {
   float rounded = float(value);
   if (double(rounded) == value || !std::isfinite(value))

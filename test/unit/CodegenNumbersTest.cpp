@@ -1,4 +1,5 @@
-//===- CodegenNumbersTest.cpp - conversions, elementary functions, the table of kernels ---------===//
+//===- CodegenNumbersTest.cpp - conversions, elementary functions, the table of kernels
+//---------===//
 
 #include "KernelRunner.h"
 

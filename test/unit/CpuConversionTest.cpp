@@ -31,7 +31,8 @@ double valueOf(const Format &f, uint16_t code) {
   return sign * std::ldexp((1 << f.mantissa_bits) + mantissa, exponent - bias - f.mantissa_bits);
 }
 
-/// The nearest code to a finite value, ties to the even code, by search over the non-negative codes.
+/// The nearest code to a finite value, ties to the even code, by search over the non-negative
+/// codes.
 uint16_t nearest(const Format &f, double value) {
   uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   double magnitude = std::fabs(value);
@@ -114,9 +115,10 @@ TEST(CpuConversion, KnownCases) {
     float value;
     uint16_t f16;
   };
-  const Case cases[] = {{65519.99f, 0x7bff}, {65520.0f, 0x7c00}, {0x1p-25f, 0}, {1e-4f, 0x068e},
-                        {0.1f, 0x2e66}, {1.0f / 3, 0x3555}, {-0.0f, 0x8000}, {INFINITY, 0x7c00},
-                        {-INFINITY, 0xfc00}, {3.14159265f, 0x4248}};
+  const Case cases[] = {{65519.99f, 0x7bff},  {65520.0f, 0x7c00}, {0x1p-25f, 0},
+                        {1e-4f, 0x068e},      {0.1f, 0x2e66},     {1.0f / 3, 0x3555},
+                        {-0.0f, 0x8000},      {INFINITY, 0x7c00}, {-INFINITY, 0xfc00},
+                        {3.14159265f, 0x4248}};
   for (const Kernels *k : sets())
     for (const Case &c : cases) {
       uint16_t code;

@@ -26,8 +26,8 @@ void doubled(int64_t begin, int64_t end, void *const *buffers) {
 }
 
 struct Data {
-  float weight[64];     // [8, 8]
-  uint16_t half[8];     // f16 initial values of an f32 tensor
+  float weight[64]; // [8, 8]
+  uint16_t half[8]; // f16 initial values of an f32 tensor
   float statistic[8];
   int64_t constant[2];
 } gData;
@@ -75,8 +75,9 @@ protected:
 
   void make(int threads = 2) {
     text = table.dump();
-    raw = {MPC_PROGRAM_ABI, 1, text.data(), text.size(), kKernels,
-           reinterpret_cast<const unsigned char *>(&gData), sizeof gData};
+    raw = {MPC_PROGRAM_ABI, 1,        text.data(),
+           text.size(),     kKernels, reinterpret_cast<const unsigned char *>(&gData),
+           sizeof gData};
     program = Program::load(raw);
     device = makeCpuDevice(program, threads);
   }

@@ -45,8 +45,10 @@ Command convolution(CommandKind kind, ElementType type, ElementType result, cons
   size_t spatial = k.in.size();
   std::vector<int64_t> out;
   for (size_t d = 0; d < spatial; ++d)
-    out.push_back((k.in[d] + k.pads[d] + k.pads[spatial + d] - k.dilations[d] * (k.kernel[d] - 1) - 1) /
-                      k.strides[d] + 1);
+    out.push_back(
+        (k.in[d] + k.pads[d] + k.pads[spatial + d] - k.dilations[d] * (k.kernel[d] - 1) - 1) /
+            k.strides[d] +
+        1);
   auto image = [&](const std::vector<int64_t> &extents, int64_t channels) {
     std::vector<int64_t> shape = {k.n};
     if (!channels_last)
@@ -110,11 +112,10 @@ TEST(LibraryConvolution, BackwardWeights) { check(CommandKind::conv_backward_wei
 TEST(LibraryConvolution, NegativePadsAndRelu) {
   Case k = {{10, 10}, {3, 3}, 2, 16, 16, 1, {1, 1}, {-1, 1, 0, -2}, {1, 1}};
   for (ElementType type : {ElementType::f64, ElementType::f32, ElementType::bf16, ElementType::f16})
-    for (CommandKind kind : {CommandKind::conv, CommandKind::conv_backward_data,
-                             CommandKind::conv_backward_weights}) {
-      ElementType result = kind == CommandKind::conv_backward_weights && isHalf(type)
-                               ? ElementType::f32
-                               : type;
+    for (CommandKind kind :
+         {CommandKind::conv, CommandKind::conv_backward_data, CommandKind::conv_backward_weights}) {
+      ElementType result =
+          kind == CommandKind::conv_backward_weights && isHalf(type) ? ElementType::f32 : type;
       Command c = convolution(kind, type, result, k, true, kind == CommandKind::conv);
       c.relu = kind == CommandKind::conv;
       CommandRun run(c);

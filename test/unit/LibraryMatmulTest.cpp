@@ -57,8 +57,9 @@ TEST(LibraryMatmul, AllTypesTransposesAndWays) {
     int64_t m, n, k;
   };
   // Sizes around the edges of tiles and blocks of depth, and what small models have.
-  const Size sizes[] = {{{}, 1, 1, 1},     {{}, 32, 1, 10},  {{}, 64, 10, 128}, {{}, 13, 33, 257},
-                        {{}, 150, 70, 300}, {{3}, 17, 5, 19}, {{2, 3}, 20, 24, 16}};
+  const Size sizes[] = {{{}, 1, 1, 1},       {{}, 32, 1, 10},    {{}, 64, 10, 128},
+                        {{}, 13, 33, 257},   {{}, 150, 70, 300}, {{3}, 17, 5, 19},
+                        {{2, 3}, 20, 24, 16}};
   for (const Types &types : kTypes)
     for (const Size &size : sizes)
       for (int flags = 0; flags < 16; ++flags)
@@ -81,7 +82,8 @@ TEST(LibraryMatmul, ReluAfterBias) {
     }
 }
 
-// Weights are copied into another layout or type: a change has to arrive, and only when it is announced.
+// Weights are copied into another layout or type: a change has to arrive, and only when it is
+// announced.
 TEST(LibraryMatmul, WeightCopiesFollowChanges) {
   for (const Types &types : kTypes)
     for (Path path : pathsOf(types.operands)) {
@@ -129,7 +131,8 @@ TEST(LibraryMatmul, NotANumberStays) {
       convertElements(ElementType::f64, &nan, types.operands, run.library->at(run.c.lhs.buffer), 1);
       run.run(path);
       double first;
-      convertElements(types.result, run.library->at(run.c.result.buffer), ElementType::f64, &first, 1);
+      convertElements(types.result, run.library->at(run.c.result.buffer), ElementType::f64, &first,
+                      1);
       EXPECT_TRUE(std::isnan(first));
     }
 }

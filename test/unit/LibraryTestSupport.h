@@ -23,7 +23,8 @@ inline std::vector<cpu::Path> pathsOf(ElementType type) {
   return {cpu::Path::automatic, cpu::Path::native, cpu::Path::widened, cpu::Path::plain};
 }
 
-/// One command with memory of its own; the operands' values also as doubles, after rounding to their type.
+/// One command with memory of its own; the operands' values also as doubles, after rounding to
+/// their type.
 class CommandRun {
 public:
   explicit CommandRun(Command command, int threads = 2) : c(std::move(command)) {
@@ -39,7 +40,8 @@ public:
     if (c.bias.present)
       fill(c.bias, bias);
     // What a command does not write must show.
-    std::memset(library->at(c.result.buffer), 0xff, elements(c.result) * elementSize(c.result.type));
+    std::memset(library->at(c.result.buffer), 0xff,
+                elements(c.result) * elementSize(c.result.type));
   }
 
   std::string run(cpu::Path path) {
@@ -59,8 +61,10 @@ public:
     values.resize(size_t(elements(o)));
     for (double &v : values)
       v = uniform(random);
-    cpu::convertElements(ElementType::f64, values.data(), o.type, library->at(o.buffer), elements(o));
-    cpu::convertElements(o.type, library->at(o.buffer), ElementType::f64, values.data(), elements(o));
+    cpu::convertElements(ElementType::f64, values.data(), o.type, library->at(o.buffer),
+                         elements(o));
+    cpu::convertElements(o.type, library->at(o.buffer), ElementType::f64, values.data(),
+                         elements(o));
   }
 
   static int64_t elements(const Operand &o) {
@@ -70,7 +74,8 @@ public:
     return count;
   }
 
-  /// Compares with `sums` and `magnitudes` (Σ|products|): an f32 (f64) sum, then one rounding to the result type.
+  /// Compares with `sums` and `magnitudes` (Σ|products|): an f32 (f64) sum, then one rounding to
+  /// the result type.
   void expect(const std::vector<double> &sums, const std::vector<double> &magnitudes,
               const std::string &what) {
     std::vector<double> got(sums.size());
@@ -82,7 +87,8 @@ public:
                                                            : 0;
     int wrong = 0;
     for (size_t i = 0; i < got.size() && wrong < 3; ++i) {
-      double limit = sum_error * (magnitudes[i] + 1) + rounding * (std::fabs(sums[i]) + 1e-6) + 1e-30;
+      double limit =
+          sum_error * (magnitudes[i] + 1) + rounding * (std::fabs(sums[i]) + 1e-6) + 1e-30;
       if (!(std::fabs(got[i] - sums[i]) <= limit)) {
         ++wrong;
         ADD_FAILURE() << what << ": element " << i << " is " << got[i] << " instead of " << sums[i];
@@ -164,8 +170,12 @@ template <typename Body> void forEachProduct(const cpu::ConvolutionShape &s, con
                       if (id < 0 || ih < 0 || iw < 0 || id >= s.in[0] || ih >= s.in[1] ||
                           iw >= s.in[2])
                         continue;
-                      int64_t filter = ((((g * s.features + m) * s.channels + ch) * s.kernel[0] + kd) *
-                                            s.kernel[1] + kh) * s.kernel[2] + kw;
+                      int64_t filter =
+                          ((((g * s.features + m) * s.channels + ch) * s.kernel[0] + kd) *
+                               s.kernel[1] +
+                           kh) *
+                              s.kernel[2] +
+                          kw;
                       body(index(n, g * s.channels + ch, C, s.in, id, ih, iw), filter,
                            index(n, g * s.features + m, M, s.out, od, oh, ow));
                     }

@@ -1,7 +1,7 @@
 //===- ProgramTest.cpp - reading the compiled program's table ----------------------===//
 
-#include "runtime/core/Error.h"
 #include "runtime/core/Program.h"
+#include "runtime/core/Error.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -16,7 +16,8 @@ const MpcKernel kKernels[] = {noKernel, noKernel};
 const unsigned char kData[256] = {};
 
 json good() {
-  return json::parse(R"({"abi": 1, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
+  return json::parse(
+      R"({"abi": 1, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
     "cpu": "x86-64", "loss_scale_mode": "dynamic", "batch": 4, "classes": 10, "batch_axis": {"x": 0, "labels": 0}, "index_limit": {"ids": 7},
     "notes": ["a note"], "regions": {"states": 4096, "inputs": 4096, "arena": 8192, "outputs": 64},
     "tensors": [{"name": "w", "role": "parameter", "type": "f32", "shape": [4, 8], "buffer": ["states", 0], "initial": [64, 128], "initial_type": "f32"},
@@ -73,7 +74,8 @@ TEST(Program, Loads) {
 
 TEST(Program, OtherVersionIsNamed) {
   std::string text = good().dump();
-  MpcProgram raw = {MPC_PROGRAM_ABI + 1, 2, text.data(), text.size(), kKernels, kData, sizeof kData};
+  MpcProgram raw = {MPC_PROGRAM_ABI + 1, 2, text.data(), text.size(), kKernels, kData,
+                    sizeof kData};
   EXPECT_THROW(Program::load(raw), Error);
 }
 
@@ -127,7 +129,8 @@ TEST(Program, RefusesWhatIsInconsistent) {
     json table = good();
     table[json::json_pointer(c.pointer)] = json::parse(c.value);
     std::string why = whyRefused(table.dump());
-    EXPECT_NE(std::string::npos, why.find(c.message)) << c.pointer << " = " << c.value << ": " << why;
+    EXPECT_NE(std::string::npos, why.find(c.message))
+        << c.pointer << " = " << c.value << ": " << why;
   }
 }
 
@@ -152,7 +155,8 @@ TEST(Program, DamagedTextNeverCrashes) {
 TEST(Program, ValuesOfAnotherKindNeverCrash) {
   json flat = good().flatten();
   for (const auto &[pointer, value] : flat.items())
-    for (const char *other : {"null", "-1", "1e300", "\"text\"", "[]", "{}", "true", "[[]]", "99999999999999999999"}) {
+    for (const char *other :
+         {"null", "-1", "1e300", "\"text\"", "[]", "{}", "true", "[[]]", "99999999999999999999"}) {
       json changed = flat.unflatten();
       changed[json::json_pointer(pointer)] = json::parse(other);
       whyRefused(changed.dump());
