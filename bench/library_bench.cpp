@@ -4,8 +4,10 @@
 // microseconds, and the implementation. docs/cpu-library.md keeps the results.
 //
 //   library-bench [matmul|batched|small|conv|channels|all] [f64|f32|bf16|f16|all] [threads]
-//   [filter] library-bench --rates       one JSON line: FLOP/s of a 2048³ product by precision,
-//   bytes/s of memory
+//   [filter] library-bench --rates
+//
+// --rates prints one JSON line: FLOP/s by precision, of the fastest of three square products, and
+// bytes/s by the size of what is read and written again and again.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -233,32 +235,51 @@ double productRate(ElementType type, int64_t size) {
   return 2.0 * double(size) * double(size) * double(size) / measure(library, *command, false);
 }
 
-/// Bytes per second of y += x over arrays far larger than the caches: two are read, one is written.
-double memoryRate() {
-  const int64_t count = int64_t(1) << 25;
-  Memory x(count * sizeof(float), "a measurement"), y(count * sizeof(float), "a measurement");
-  std::memset(x.data(), 0, count * sizeof(float));
-  std::memset(y.data(), 0, count * sizeof(float));
-  auto *from = reinterpret_cast<const float *>(x.data());
-  auto *to = reinterpret_cast<float *>(y.data());
-  double best = 1e30;
-  for (int i = 0; i < 10; ++i) {
+/// Bytes per second of y += x, two numbers read and one written, over arrays of `bytes` together:
+/// what fits a cache comes from there. Each thread stays with its part, many times over, so that
+/// starting the threads costs nothing.
+double copyRate(int64_t bytes) {
+  const int64_t count = bytes / 2 / int64_t(sizeof(float));
+  Memory x(size_t(bytes / 2), "a measurement"), y(size_t(bytes / 2), "a measurement");
+  const auto *__restrict from = reinterpret_cast<const float *>(x.data());
+  auto *__restrict to = reinterpret_cast<float *>(y.data());
+  x.clear(gThreads); // untouched pages are all the same one
+  y.clear(gThreads);
+  const int64_t rounds = std::max<int64_t>(1, (int64_t(1) << 26) / bytes);
+  double best = 1e30, start = seconds();
+  for (int i = 0; i < 10 || seconds() - start < 0.3; ++i) {
     double begin = seconds();
-    parallelRanges(count, 1, gThreads, [&](int64_t first, int64_t last) {
-      for (int64_t k = first; k < last; ++k)
-        to[k] += from[k];
-    });
+#pragma omp parallel num_threads(gThreads)
+    {
+      int64_t first = count * omp_get_thread_num() / gThreads,
+              last = count * (omp_get_thread_num() + 1) / gThreads;
+      for (int64_t round = 0; round < rounds; ++round) {
+        for (int64_t k = first; k < last; ++k)
+          to[k] += from[k];
+        asm volatile("" ::: "memory"); // each round counts
+      }
+    }
     best = std::min(best, seconds() - begin);
   }
-  return 3.0 * double(count) * sizeof(float) / best;
+  return 1.5 * double(bytes) * double(rounds) / best;
 }
 
+/// The machine's rates, for the limit that bench/run.py prints.
 void printRates() {
   omp_set_num_threads(gThreads);
-  std::printf("{\"flops\": {\"fp32\": %.6g, \"bf16\": %.6g, \"fp16\": %.6g}, \"bytes_per_s\": "
-              "%.6g, \"threads\": %d}\n",
-              productRate(ElementType::f32, 2048), productRate(ElementType::bf16, 2048),
-              productRate(ElementType::f16, 2048), memoryRate(), gThreads);
+  std::printf("{\"threads\": %d, \"flops\": {", gThreads);
+  const std::pair<ElementType, const char *> types[] = {
+      {ElementType::f32, "fp32"}, {ElementType::bf16, "bf16"}, {ElementType::f16, "fp16"}};
+  for (auto [type, label] : types) {
+    double best = 0;
+    for (int64_t size : {512, 1024, 2048})
+      best = std::max(best, productRate(type, size));
+    std::printf("%s\"%s\": %.6g", type == ElementType::f32 ? "" : ", ", label, best);
+  }
+  std::printf("}, \"bandwidth\": [");
+  for (int64_t kib = 128; kib <= 256 << 10; kib *= 2)
+    std::printf("%s[%ld, %.6g]", kib == 128 ? "" : ", ", long(kib << 10), copyRate(kib << 10));
+  std::printf("]}\n");
 }
 
 } // namespace

@@ -190,13 +190,13 @@ class Spec:
             return torch.optim.SGD(parameters, self.lr, momentum=self.momentum, **options)
         return {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[self.optimizer](parameters, self.lr, **options)
 
-    def export(self, path):
+    def export(self, path, opset=None):
         inputs, _ = self.batch_data()
         axes = {name: {0: "N"} for name in (*self.inputs, "output")}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.onnx.export(self.build(), inputs, str(path), dynamo=False, training=torch.onnx.TrainingMode.TRAINING,
-                              do_constant_folding=False, input_names=list(self.inputs), output_names=["output"], dynamic_axes=axes)
+            torch.onnx.export(self.build(), inputs, str(path), dynamo=False, opset_version=opset,
+                              training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False, input_names=list(self.inputs), output_names=["output"], dynamic_axes=axes)
 
 
 MODELS = {

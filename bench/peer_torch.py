@@ -16,7 +16,14 @@ import torch
 from models import MODELS
 from peak import peak_bytes
 
-CONFIGS = ("eager", "channels-last", "fused", "channels-last-fused", "compile")
+CONFIGS = {  # name -> what is switched on
+    "eager": (),
+    "fused": ("fused optimizer",),
+    "compile": ("fused optimizer", "compile"),
+    "channels-last": ("channels-last",),
+    "channels-last-fused": ("channels-last", "fused optimizer"),
+    "channels-last-compile": ("channels-last", "fused optimizer", "compile"),
+}
 
 
 def main():
@@ -31,12 +38,13 @@ def main():
     torch.set_num_threads(args.threads)
     spec = MODELS[args.model]
     model, (inputs, labels) = spec.build(), spec.batch_data()
-    if args.config.startswith("channels-last"):
+    config = CONFIGS[args.config]
+    if "channels-last" in config:
         if inputs[0].dim() != 4:
             parser.error(f"{args.model} has no image input")
         model, inputs = model.to(memory_format=torch.channels_last), (inputs[0].to(memory_format=torch.channels_last),)
-    optimizer = spec.make_optimizer(model, fused=args.config.endswith("fused"))
-    forward = torch.compile(model) if args.config == "compile" else model
+    optimizer = spec.make_optimizer(model, fused="fused optimizer" in config)
+    forward = torch.compile(model) if "compile" in config else model
     half = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[args.precision]
     scaler = torch.amp.GradScaler("cpu", enabled=half is torch.float16)
 

@@ -1,27 +1,36 @@
-"""mpc beside its peers, in one run: per model and precision the fastest step, peak memory and the limit.
+"""mpc beside its peers in one run: the fastest training step, peak memory, and the limit.
 
-    run.py --mpc build/bin/mpc [--models A,B] [--precisions fp32,bf16] [--json FILE] [--seconds 5] [--repeat 2]
+    run.py --mpc build/bin/mpc [--models A,B] [--precisions fp32,bf16] [--json FILE] [--markdown FILE]
 
-Every measurement is a process of its own; mpc and its peers take turns, and the minimum counts. The limit is
-FLOPs ÷ measured matmul rate + bytes ÷ measured bandwidth, from mpc's own cost report. Needs torch;
-peers that are not installed are left out and said so.
+Every measurement is a process of its own; mpc and its peers take turns, and the least time and the
+least peak count. README.md tells what is measured and what the limit is.
 """
 
 import argparse
+import datetime
 import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from cases import Case  # noqa: E402
+from models import MODELS  # noqa: E402
+from report import markdown  # noqa: E402
+
 IMAGES = ("fashion_cnn", "simple_cnn", "resnet18_cifar")
+JAX_MODELS = ("linear", "mlp", "mlp_ln")
 FLAGS = ("avx2", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16")
+
+
+# ---------------------------------------------------------------- the machine
 
 
 def machine():
@@ -31,146 +40,199 @@ def machine():
         facts[key.strip()] = value.strip()
     present = set(facts.get("flags", "").split())
     return {"cpu": facts.get("model name", platform.processor()), "flags": [f for f in FLAGS if f in present],
-            "cores": len(os.sched_getaffinity(0)), "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
+            "cores": len(os.sched_getaffinity(0)), "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "date": datetime.date.today().isoformat()}
 
 
-def last_json(command, limit=600):
+def limit_parts(cost, rates, precision):
+    """(FLOPs ÷ rate of products, bytes ÷ bandwidth) in ms, over the commands of a step.
+
+    A command's bytes come from the smallest cache that holds them all: no program that runs these
+    commands is faster. `cost` is a list of (bytes, FLOPs).
+    """
+    def bandwidth(size):
+        return max((rate for fits, rate in rates["bandwidth"] if fits >= size), default=rates["bandwidth"][-1][1])
+
+    flops = sum(f for _, f in cost) / rates["flops"][precision]
+    return 1e3 * flops, 1e3 * sum(size / bandwidth(size) for size, _ in cost)
+
+
+# ---------------------------------------------------------------- the systems
+
+
+class Failed(Exception):
+    """A measurement that was not to be had; the message says why in one sentence."""
+
+
+def last_json(command, limit):
+    """The last line of a program's output that is a JSON object. After `limit` seconds it is ended with all its children."""
+    child = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+                             start_new_session=True)
     try:
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=limit)
+        out, err = child.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        return None, f"over {limit} s"
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        return None, (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:160]
-    return json.loads(lines[-1]), None
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+        raise Failed(f"stopped after {limit:g} s") from None
+    lines = [line for line in out.splitlines() if line.startswith("{")]
+    if child.returncode or not lines:
+        raise Failed((err.strip().splitlines() or [f"exit code {child.returncode}"])[-1][:160])
+    return json.loads(lines[-1])
 
 
 class Mpc:
-    """One compiled model: times training steps on one fixed batch, from the trainer's own metrics."""
+    """A compiled model; its steps are timed by the trainer's own metrics, on one fixed batch."""
 
-    def __init__(self, mpc, name, precision, work):
-        from models import MODELS
+    def __init__(self, mpc, case, precision):
+        self.case, self.trainer, self.steps = case, case.folder / f"trainer.{precision}", 30
+        spec = case.spec
+        report = self._run([mpc, case.onnx, f"--loss={spec.loss}", f"--optimizer={spec.optimizer}", f"--precision={precision}",
+                            f"--batch={spec.batch}", "--report=cost", "-o", self.trainer])
+        self.cost = self._read_cost(report)
+        files = {**case.inputs, "labels": case.labels}
+        self.train = [self.trainer, "train", "--data", "npy:" + ",".join(f"{key}={file}" for key, file in files.items()),
+                      "--no-shuffle", "--lr", spec.lr, "--weight-decay", spec.weight_decay]
+        if spec.optimizer == "sgd":
+            self.train += ["--momentum", spec.momentum]
 
-        self.spec, self.work = MODELS[name], work
-        onnx = work / f"{name}.onnx"
-        if not onnx.exists():
-            self.spec.export(onnx)
-            inputs, labels = self.spec.batch_data()
-            for key, value in (*zip(self.spec.inputs, inputs), ("labels", labels)):
-                np.save(work / f"{name}.{key}.npy", value.numpy())
-        self.trainer = work / f"{name}.{precision}"
-        done = subprocess.run([mpc, onnx, f"--loss={self.spec.loss}", f"--optimizer={self.spec.optimizer}", f"--precision={precision}",
-                               f"--batch={self.spec.batch}", "--report=cost", "-o", self.trainer], capture_output=True, text=True)
+    @staticmethod
+    def _run(command):
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, errors="replace")
         if done.returncode:
-            raise RuntimeError(done.stderr.strip())
-        self.flops = self.bytes = 0
-        for entry, flops, size in re.findall(r"^cost of (\w+): \d+ commands, (\S+) FLOPs in library calls, (\d+) bytes", done.stdout, re.M):
-            if entry in ("gradients", "apply"):
-                self.flops, self.bytes = self.flops + float(flops), self.bytes + int(size)
-        self.data = "npy:" + ",".join(f"{key}={work / f'{name}.{key}.npy'}" for key in (*self.spec.inputs, "labels"))
-        self.steps = 30
+            raise Failed((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+        return done.stdout
+
+    @staticmethod
+    def _read_cost(report):
+        """(bytes, FLOPs) of every command of a step, from --report=cost."""
+        rows, wanted = [], False
+        for line in report.splitlines():
+            if entry := re.match(r"cost of (\w+):", line):
+                wanted = entry[1] in ("gradients", "apply")
+            elif wanted and (row := re.match(r"\s+(\d+)\s+(\d+)\s", line)):
+                rows.append((int(row[1]), int(row[2])))
+        return rows
 
     def time(self, seconds):
-        metrics = self.work / "metrics.jsonl"
-        options = ["--lr", self.spec.lr, "--weight-decay", self.spec.weight_decay]
-        if self.spec.optimizer.startswith("sgd"):
-            options += ["--momentum", self.spec.momentum]
-        command = [self.trainer, "train", "--data", self.data, "--steps", self.steps, *options, "--no-shuffle", "--metrics", metrics]
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(done.stderr.strip())
+        metrics = self.case.folder / "metrics.jsonl"
+        self._run([*self.train, "--steps", self.steps, "--metrics", metrics])
         events = [json.loads(line) for line in metrics.read_text().splitlines()]
         ms = min(e["step_ms"] for e in events if e["event"] == "step")
-        self.steps = int(min(max(seconds * 1e3 / ms, 10), 20000))
+        self.steps = int(min(max(seconds * 1e3 / ms, 10), 20000))  # of the next call
         return {"system": "mpc", "config": "cpu", "ms": ms, "peak_bytes": events[-1]["peak_memory_bytes"]}
 
 
-def peers(name, precision, seconds):
-    configs = ["eager", "fused", "compile"] + (["channels-last", "channels-last-fused"] if name in IMAGES else [])
-    for config in configs:
-        yield f"pytorch {config}", [sys.executable, HERE / "peer_torch.py", name, "--precision", precision, "--config", config, "--seconds", seconds]
-    if name in ("linear", "mlp", "mlp_ln") and precision == "fp32":
-        yield "jax", [sys.executable, HERE / "peer_jax.py", name, "--seconds", seconds]
-        ort = os.environ.get("MPC_ORT_PYTHON")
-        if ort:
-            yield "onnxruntime-training", [ort, HERE / "peer_ort.py", name, "--seconds", seconds]
+def peers(args, case, precision):
+    """(label, command) of every peer that can train this model in this precision."""
+    image = case.name in IMAGES
+    for config in ("eager", "fused", "compile", *(("channels-last", "channels-last-fused", "channels-last-compile") if image else ())):
+        yield f"pytorch {config}", [sys.executable, HERE / "peer_torch.py", case.name, "--precision", precision, "--config", config]
+    if precision == "fp32":
+        if case.name in JAX_MODELS:
+            yield "jax", [sys.executable, HERE / "peer_jax.py", case.name]
+        yield "onnxruntime-training", [args.ort, HERE / "peer_ort.py", case.for_ort()] if args.ort else None
+
+
+# ---------------------------------------------------------------- a row of the table
 
 
 def better(old, new):
-    return new if old is None or new["ms"] < old["ms"] else {**old, "peak_bytes": min(old["peak_bytes"], new["peak_bytes"])}
+    return {**new, "ms": min(old["ms"], new["ms"]), "peak_bytes": min(old["peak_bytes"], new["peak_bytes"])} if old else new
 
 
-def rates(library_bench):
-    """(FLOP/s by precision, bytes/s), measured now."""
-    found, why = last_json([library_bench, "--rates"])
-    if not found:
-        print(f"no limit column: {why}", file=sys.stderr)
-    return found
-
-
-def row(args, name, precision, work, rate, out):
-    best = {}
-    try:
-        mpc = Mpc(args.mpc.resolve(), name, precision, work)
-        mpc.time(args.seconds)
-    except RuntimeError as problem:
-        print(f"{name:15} {precision}  mpc: {problem}", flush=True)
-        return
-    dead = set()
+def measure(args, case, precision, rates):
+    """The JSON objects of one model in one precision, mpc's first; it carries what was left out, and why."""
+    mpc, results, left_out = Mpc(args.mpc, case, precision), {}, {}
+    mpc.time(args.seconds)  # how many steps fit
     for _ in range(args.repeat):
-        best["mpc"] = better(best.get("mpc"), mpc.time(args.seconds))
-        for label, command in peers(name, precision, args.seconds):
-            if label in dead or not re.search(args.peers, label):
+        results["mpc"] = better(results.get("mpc"), mpc.time(args.seconds))
+        for label, command in peers(args, case, precision):
+            if label in left_out or not re.search(args.peers, label):
                 continue
-            result, why = last_json(command, args.limit)
-            if result is None:
-                dead.add(label)
-                print(f"{name:15} {precision}  {label}: left out ({why})", file=sys.stderr, flush=True)
-                continue
-            best[label] = better(best.get(label), result)
-    limit = None
-    if rate:
-        limit = 1e3 * (mpc.flops / rate["flops"][precision] + mpc.bytes / rate["bytes_per_s"])
-    ours = best.pop("mpc")
-    for label, result in [("mpc", ours), *best.items()]:
-        out.append({"model": name, "batch": mpc.spec.batch, "precision": precision, "system": result["system"], "config": result["config"],
-                    "ms": result["ms"], "peak_bytes": result["peak_bytes"], "limit_ms": limit, "machine": args.machine})
-    samples = mpc.spec.batch / ours["ms"] * 1e3
-    line = f"{name:15} {precision:5} {mpc.spec.batch:5} {ours['ms']:10.4f} {samples:12.0f} {ours['peak_bytes'] / 2**20:8.0f}"
-    if best:
-        peer = min(best, key=lambda k: best[k]["ms"])
-        line += f" {best[peer]['ms']:10.4f} {best[peer]['peak_bytes'] / 2**20:8.0f} {ours['ms'] / best[peer]['ms']:6.2f}  {peer}"
-    print(line + (f", limit {limit:.4f}" if limit else ""), flush=True)
+            try:
+                if not command:
+                    raise Failed("its packages could not be installed")
+                results[label] = better(results.get(label), last_json([*command, "--seconds", args.seconds], args.limit))
+            except Failed as problem:
+                left_out[label] = str(problem)
+                print(f"# {case.name} {precision}: {label} is left out: {problem}", flush=True)
+    flops_ms, bytes_ms = limit_parts(mpc.cost, rates, precision)
+    common = {"model": case.name, "batch": case.spec.batch, "precision": precision}
+    limits = {"limit_ms": flops_ms + bytes_ms, "limit_flops_ms": flops_ms, "limit_bytes_ms": bytes_ms}
+    rows = [{**common, **result, **limits, "machine": args.machine} for result in results.values()]
+    rows[0]["left_out"] = left_out
+    return rows
+
+
+def print_head():
+    print(f"# {'model':15} {'':4} {'batch':>5} {'ms/step':>9} {'samples/s':>10} {'MiB':>6} | {'best peer':>9} {'MiB':>6} {'ratio':>6} | "
+          f"{'limit':>9} = {'FLOPs':>9} + {'bytes':>9} | peer")
+
+
+def print_row(rows):
+    mpc, *others = rows
+    peer = min(others, key=lambda row: row["ms"], default=None)
+    theirs = f"{'–':>9} {'–':>6} {'–':>6}"
+    if peer:
+        theirs = f"{peer['ms']:9.4g} {peer['peak_bytes'] / 2**20:6.0f} {mpc['ms'] / peer['ms']:6.2f}"
+    print(f"{mpc['model']:17} {mpc['precision']:4} {mpc['batch']:5} {mpc['ms']:9.4g} {1e3 * mpc['batch'] / mpc['ms']:10.0f} "
+          f"{mpc['peak_bytes'] / 2**20:6.0f} | {theirs} | {mpc['limit_ms']:9.4g} = {mpc['limit_flops_ms']:9.4g} + "
+          f"{mpc['limit_bytes_ms']:9.4g} | {peer['system'] + ' ' + peer['config'] if peer else 'none'}", flush=True)
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def names(known):
+    def parse(text):
+        chosen = text.split(",")
+        if unknown := [name for name in chosen if name not in known]:
+            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; there are {', '.join(known)}")
+        return chosen
+    return parse
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--mpc", type=Path, required=True, help="the compiler; library-bench lies beside it")
+    parser.add_argument("--ort", type=Path, help="a Python with onnxruntime-training")
+    parser.add_argument("--models", type=names(list(MODELS)), default=",".join(MODELS))
+    parser.add_argument("--precisions", type=names(["fp32", "bf16", "fp16"]), default="fp32,bf16")
+    parser.add_argument("--peers", default="", help="regular expression: only these peers")
+    parser.add_argument("--seconds", type=float, default=5, help="of one measurement")
+    parser.add_argument("--repeat", type=int, default=2, help="turns of every system")
+    parser.add_argument("--limit", type=float, default=300, help="seconds that a peer's process may take, compilation included")
+    parser.add_argument("--json", type=Path, help="all rows as a list of objects")
+    parser.add_argument("--markdown", type=Path, help="the tables of bench/results")
+    return parser.parse_args()
 
 
 def main():
-    sys.path.insert(0, str(HERE))
-    from models import MODELS
-
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mpc", type=Path, required=True)
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--precisions", default="fp32,bf16")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--repeat", type=int, default=2)
-    parser.add_argument("--peers", default="", help="regular expression: only these peers")
-    parser.add_argument("--limit", type=float, default=300, help="seconds a peer may take")
-    args = parser.parse_args()
-    args.machine = machine()
+    args = options()
+    args.mpc, args.machine = args.mpc.resolve(), machine()
     print(f"# {args.machine['cpu']}, {args.machine['cores']} cores, {' '.join(args.machine['flags'])}")
-    rate = rates(args.mpc.parent / "library-bench")
-    if rate:
-        print("# measured: " + ", ".join(f"{p} {f / 1e9:.0f} GFLOP/s" for p, f in rate["flops"].items()) + f", {rate['bytes_per_s'] / 1e9:.1f} GB/s")
-    print(f"# {'model':13} {'':5} {'batch':>5} {'ms/step':>10} {'samples/s':>12} {'MiB':>8} {'best peer':>10} {'MiB':>8} {'ratio':>6}")
-    out = []
+    try:
+        rates = args.machine["rates"] = last_json([args.mpc.parent / "library-bench", "--rates"], 120)
+    except Failed as problem:
+        sys.exit(f"error: library-bench could not measure this machine: {problem}")
+    print("# " + ", ".join(f"{p} {f / 1e9:.0f} GFLOP/s" for p, f in rates["flops"].items()))
+    print("# " + ", ".join(f"{size / 2**20:g} MiB: {rate / 1e9:.0f}" for size, rate in rates["bandwidth"]) + " GB/s")
+    print_head()
+    rows = []
     with tempfile.TemporaryDirectory() as work:
-        for precision in args.precisions.split(","):
-            for name in args.models.split(","):
-                row(args, name, precision, Path(work), rate, out)
-    if args.json:
-        args.json.write_text(json.dumps(out, indent=1) + "\n")
-    sys.exit(not any(r["system"] == "mpc" for r in out))
+        cases = {name: Case(name, work) for name in args.models}
+        for precision in args.precisions:
+            for name, case in cases.items():
+                try:
+                    rows += (new := measure(args, case, precision, rates))
+                    print_row(new)
+                except Failed as problem:
+                    print(f"# {name} {precision}: mpc failed: {problem}", flush=True)
+                if args.json:  # after every row: the bench takes an hour
+                    args.json.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
+    if args.markdown:
+        args.markdown.write_text(markdown(rows))
+    sys.exit(not rows)
 
 
 if __name__ == "__main__":

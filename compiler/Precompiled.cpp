@@ -1,1 +1,1 @@
-// Gives the precompiled header a translation unit.
+//===- Precompiled.cpp - a translation unit for the precompiled header --------===//

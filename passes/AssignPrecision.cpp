@@ -67,6 +67,7 @@ private:
   NodeAttributeListener listener;
   OpBuilder b;
   DenseMap<Value, Value> narrowed, widened;
+  DenseSet<Value> own; ///< halves of the model itself: no decision of ours, so they stay
 };
 } // namespace
 
@@ -129,7 +130,7 @@ Value Rewriter::narrow(Value v) {
 }
 
 Value Rewriter::wide(Value v) {
-  if (!isHalfTyped(v))
+  if (!isHalfTyped(v) || own.contains(v))
     return v;
   return cached(widened, v, [&] { return castTo(b, v.getLoc(), v, b.getF32Type()); });
 }
@@ -195,7 +196,7 @@ void Rewriter::rewriteView(Operation *op) {
 void Rewriter::rewrite(Operation *op) {
   if (op->hasTrait<OpTrait::ConstantLike>())
     return;
-  if (!plan.decision(op)) // the model's own halves and doubles
+  if (!plan.decision(op)) // what reads or makes the model's own halves and doubles
     return op->getNumOperands() ? widen(op) : void();
   switch (precisionKind(op)) {
   case PrecisionKind::library:
@@ -226,8 +227,16 @@ void Rewriter::rewrite(Operation *op) {
 
 void Rewriter::run() {
   SmallVector<Operation *> ops;
-  for (Operation &op : f.front().without_terminator())
+  auto collect = [&](ValueRange values) {
+    for (Value v : values)
+      if (isa<RankedTensorType>(v.getType()) && isHalfTyped(v))
+        own.insert(v);
+  };
+  collect(f.getArguments());
+  for (Operation &op : f.front().without_terminator()) {
     ops.push_back(&op);
+    collect(op.getResults());
+  }
   for (Operation *op : ops)
     rewrite(op);
   widen(terminatorOf(f)); // outputs keep the model's type

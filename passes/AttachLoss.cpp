@@ -15,10 +15,10 @@
 //
 //===----------------------------------------------------------------------------===//
 
-#include "BatchAnalysis.h"
 #include "FunctionArguments.h"
 #include "Losses.h"
 #include "Passes.h"
+#include "compiler/ops/BatchAnalysis.h"
 #include "compiler/ops/Build.h"
 
 namespace mpc {
@@ -108,6 +108,9 @@ LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
   std::string name = resultName(f, index).str();
   bool ofClasses = loss == "cross-entropy" || loss == "nll";
   int64_t axis = 1;
+  if (type.getNumElements() == 0)
+    return emitError(f.getLoc()) << "--loss=" << loss << ": output '" << name << "' is " << type
+                                 << ", which has no elements";
   if (ofClasses && failed(chooseClassAxis(f, type, name, axis)))
     return failure();
   if (loss == "output" && type.getNumElements() != 1)
@@ -126,20 +129,20 @@ LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
       getOrAddArgument(f, "samples", "samples", RankedTensorType::get({}, b.getI64Type()));
   LossBuilder builder{b, loc, output, samples};
   BatchAnalysis analysis(f);
-  SamplePlace place = analysis.of(output);
+  SamplePlaces places = analysis.of(output);
+  const SamplePlace *place = places.places.size() == 1 ? &places.places.front() : nullptr;
   std::string why = analysis.whyMixed(output);
-  if (place.kind == SamplePlace::place && place.outer == 1) {
-    builder.axis = place.axis;
-    builder.factor = place.inner;
-  } else if (place.kind == SamplePlace::none && type.getRank() &&
-             type.getDimSize(0) % analysis.batchSize() == 0) {
-    builder.factor = type.getDimSize(0) / analysis.batchSize();
+  if (place && place->outer == 1) {
+    builder.axis = place->axis;
+    builder.factor = place->inner;
+  } else if (analysis.batchSize() == 1 && type.getRank()) { // no smaller batch: every row counts
+    builder.factor = type.getDimSize(0);
   } else {
     builder.axis = -1;
-    if (why.empty())
-      why = "output '" + name + "', which the loss reads, has no axis of the samples";
+    if (why.empty() && loss != "output") // a loss is exact if it is none of the samples'
+      why = "output '" + name + "', which the loss reads, holds the samples along no single axis";
   }
-  if (ofClasses && place.kind == SamplePlace::place && place.axis == axis)
+  if (ofClasses && place && place->axis == axis)
     return emitError(f.getLoc()) << "--class-axis: axis " << axis << " of output '" << name
                                  << "' is that of the samples, not of classes";
 
@@ -164,6 +167,11 @@ LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
     getOperation()->setAttr("mpc.tail_refused", b.getStringAttr(why));
   if (evaluate && !correct)
     correct = scalarTensor(b, loc, elementType(made.loss), -1);
+  // The program's own numbers are f32 also where the model computes in double (--precision=fp64
+  // makes everything f64).
+  for (Value *number : {&made.loss, &made.count, &correct})
+    if (*number)
+      *number = castTo(b, loc, *number, b.getF32Type());
 
   // Outputs go; loss and count come first, before the working statistics.
   SmallVector<std::tuple<Value, std::string, std::string, Value>> rest;

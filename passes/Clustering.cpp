@@ -37,8 +37,8 @@ bool mpc::isIndexMap(Operation *op) {
 
 bool mpc::isDataConstant(Value v) {
   auto constant = v.getDefiningOp<arith::ConstantOp>();
-  return constant && isa<RankedTensorType>(constant.getType()) &&
-         !isa<SplatElementsAttr>(constant.getValue());
+  auto type = constant ? dyn_cast<RankedTensorType>(constant.getType()) : RankedTensorType();
+  return type && (type.getNumElements() == 0 || !isa<SplatElementsAttr>(constant.getValue()));
 }
 
 Value mpc::stripReshapes(Value v) {

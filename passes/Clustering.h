@@ -26,7 +26,8 @@ bool isLibraryOp(mlir::Operation *op);
 bool isPointwise(mlir::Operation *op);
 /// An index map: broadcast, reshape, transpose, slice, pad, concat.
 bool isIndexMap(mlir::Operation *op);
-/// A constant tensor that is not a splat: planned into memory, never part of a kernel.
+/// A constant tensor that is not a splat, or has no elements: planned into memory, never part of a
+/// kernel.
 bool isDataConstant(mlir::Value v);
 /// The value whose memory `v` is: `v` without the reshapes around it.
 mlir::Value stripReshapes(mlir::Value v);

@@ -1,7 +1,8 @@
 //===- Fuse.cpp - clusters become kernels ------------------------------------------===//
 //
 // Every cluster is moved into a function with #mpc.kernel and launched; see Clustering.cpp for
-// what runs together and KernelBuilder.cpp for a kernel's form.
+// what runs together and KernelBuilder.cpp for a kernel's form. The clusters have to be those for
+// which place-roundings has placed the roundings: others are an error.
 //
 //   %1 = arith.addf %x, %b                    func @add_max_0(%x, %b) { … }      // [50176, 32]
 //   %2 = arith.maximumf %1, %zero      →      %v = mpc.reshape %x
@@ -13,6 +14,7 @@
 #include "mlir/IR/PatternMatch.h"
 #include "passes/KernelBuilder.h"
 #include "passes/Passes.h"
+#include "passes/PlaceRoundings.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringSet.h"
@@ -98,7 +100,7 @@ public:
   Outliner(func::FuncOp function, KernelTable &kernels)
       : function(function), block(function.getBody().front()), kernels(kernels),
         clustering(function), b(OpBuilder::atBlockEnd(&block)) {}
-  void run();
+  LogicalResult run();
 
 private:
   func::FuncOp function;
@@ -132,7 +134,8 @@ struct Fuse : mpc::impl::FuseBase<Fuse> {
       if (failed(checkContent(function)))
         return signalPassFailure();
       normalizeForFusion(function);
-      Outliner(function, kernels).run();
+      if (failed(Outliner(function, kernels).run()))
+        return signalPassFailure();
     }
   }
 };
@@ -196,7 +199,11 @@ void Outliner::launch(int cluster) {
     stored[old] = result;
 }
 
-void Outliner::run() {
+/// Leaves the function as it is where it fails.
+LogicalResult Outliner::run() {
+  if (failed(verifyRoundings(function, clustering)))
+    return failure();
+  dropRoundingMarks(function);
   Operation *terminator = block.getTerminator();
   // Everything that stays or is new stands behind the old operations, which are erased at last.
   SmallVector<Operation *> old, constants;
@@ -226,4 +233,5 @@ void Outliner::run() {
     op->dropAllUses();
     op->erase();
   }
+  return success();
 }

@@ -240,6 +240,8 @@ static void copyReturned(func::FuncOp function) {
   OpBuilder b(terminator);
   llvm::SmallDenseSet<Value> seen;
   for (OpOperand &operand : terminator->getOpOperands()) {
+    if (typeOf(operand.get()).getNumElements() == 0) // nothing to write
+      continue;
     Value base = stripReshapes(operand.get());
     auto tied = function.getResultAttrOfType<IntegerAttr>(operand.getOperandNumber(),
                                                           MpcDialect::kTiedAttr);

@@ -3,14 +3,17 @@
 // fp16 gradients below 2^-24 vanish. Multiplying the seed of the backward pass by
 // `scale` moves them into range; the inverse is applied in f32 in the optimizer's
 // update, together with clipping, as one factor. A step whose gradients, loss or new
-// running statistics are not all finite is skipped: nothing but the scale changes.
+// running statistics are not all finite is skipped: nothing but the scale changes. A step
+// in which no loss element counts (every label is --ignore-index) has no loss and no
+// gradients: nothing at all changes.
 //
 //   @gradients(…, %seed)  →  @gradients(…, %scale)
-//   @apply(%g…, %loss, %working…, %statistic…, %scale, %tracker, %applied, %hyper)
+//   @apply(%g…, %loss, %count, %working…, %statistic…, %scale, %tracker, %applied, %hyper)
 //     sumsq_i = Σ f64(g_i)²                              one reading of each gradient
-//     ok      = Σ sumsq, loss and statistics are finite
+//     finite  = Σ sumsq, loss and statistics are finite
+//     ok      = finite and count > 0
 //     weight  = scale, or scale · Σ count for @apply_accumulated
-//     norm    = √(Σ sumsq) / weight
+//     norm    = √(Σ sumsq) / weight                      in f64: it may be beyond f32
 //     factor  = min(1, clip / (norm + 1e-6)) / weight    as torch.nn.utils.clip_grad_norm_
 //     scale', tracker' as torch.amp.GradScaler, with a floor of 1
 //
@@ -49,6 +52,8 @@ struct ApplyHead {
 
   Type scalar(Type element) { return RankedTensorType::get({}, element); }
   Value constant(double value) { return scalarTensor(b, loc, real, value); }
+  Value wide(Value v) { return castTo(b, loc, v, b.getF64Type()); }
+  Value wide(double value) { return scalarTensor(b, loc, b.getF64Type(), value); }
   Value hyper(int64_t row) { return applyHyper(b, loc, hyperArgument, row); }
   Value isFinite(Value v);
   Value select(Value condition, Value yes, Value no) {
@@ -57,7 +62,8 @@ struct ApplyHead {
   Value squareSum(Value gradient);
   void build(bool dynamic);
   void commitStatistics(Value ok);
-  void nextScale(Value ok, Value scale);
+  void nextScale(Value finite, Value ok, Value scale);
+  Value addCount();
 
   Value hyperArgument;
 };
@@ -76,8 +82,8 @@ Value ApplyHead::isFinite(Value v) {
 
 // Σ f64(g)²: in f64 the square of no finite f32 overflows.
 Value ApplyHead::squareSum(Value gradient) {
-  Value wide = castTo(b, loc, gradient, b.getF64Type());
-  Value square = mul(b, loc, wide, wide);
+  Value g = wide(gradient);
+  Value square = mul(b, loc, g, g);
   return mpc::reduce(b, loc, ReductionKind::sum, square,
                      llvm::to_vector(llvm::seq<int64_t>(0, tensorType(gradient).getRank())));
 }
@@ -94,8 +100,8 @@ void ApplyHead::commitStatistics(Value ok) {
 }
 
 // As torch.amp.GradScaler: after an overflow scale · backoff and the count starts again; after
-// `interval` clean steps scale · growth.
-void ApplyHead::nextScale(Value ok, Value scale) {
+// `interval` clean steps scale · growth. A step without a loss is neither.
+void ApplyHead::nextScale(Value finite, Value ok, Value scale) {
   Value tracker = addArgument(f, "growth_tracker", "growth_tracker", scalar(b.getI32Type()));
   Value interval = hyper(4), growth = hyper(5), backoff = hyper(6);
   Value clean = add(b, loc, tracker, scalarTensor(b, loc, b.getI32Type(), 1));
@@ -105,13 +111,24 @@ void ApplyHead::nextScale(Value ok, Value scale) {
   grown = select(isFinite(grown), grown, scale);
   Value reduced = arith::MaximumFOp::create(b, loc, mul(b, loc, scale, backoff), constant(1));
   Value zero = scalarTensor(b, loc, b.getI32Type(), 0);
-  addResult(f, select(ok, select(due, grown, scale), reduced), "loss_scale", "loss_scale", scale);
-  addResult(f, select(ok, select(due, zero, clean), zero), "growth_tracker", "growth_tracker",
-            tracker);
+  auto next = [&](Value ifDue, Value ifClean, Value otherwise, Value ifNot) {
+    return select(finite, select(ok, select(due, ifDue, ifClean), otherwise), ifNot);
+  };
+  addResult(f, next(grown, scale, scale, reduced), "loss_scale", "loss_scale", scale);
+  addResult(f, next(zero, clean, tracker, zero), "growth_tracker", "growth_tracker", tracker);
+}
+
+// How many loss elements count. @accumulate makes the sum of several NaN after a loss that is not
+// finite.
+Value ApplyHead::addCount() {
+  if (accumulated)
+    return addArgument(f, "accumulated_count", "accumulated_count", scalar(real));
+  return addArgument(f, "count", "count", scalar(real));
 }
 
 void ApplyHead::build(bool dynamic) {
   Value loss = addArgument(f, "loss", "loss", scalar(real));
+  Value count = addCount();
   SmallVector<Value> sums;
   Value total;
   for (unsigned i = 0; i < gradients.getNumResults(); ++i) {
@@ -135,30 +152,29 @@ void ApplyHead::build(bool dynamic) {
   Value applied = addArgument(f, "applied_steps", "applied_steps", scalar(b.getI64Type()));
   hyperArgument = addArgument(f, "hyper", "hyper", RankedTensorType::get({8}, real));
 
-  Value ok = arith::AndIOp::create(b, loc, isFinite(total), isFinite(loss));
-  Value weight = scale;
+  Value finite = arith::AndIOp::create(b, loc, isFinite(total), isFinite(loss));
+  Value weight = wide(scale);
   if (accumulated) {
-    // Where no loss element counted all gradients are 0, and 0 / 1 they stay. @accumulate makes the
-    // count NaN after a loss that is not finite.
-    Value count = addArgument(f, "accumulated_count", "accumulated_count", scalar(real));
-    ok = arith::AndIOp::create(b, loc, ok, isFinite(count));
-    weight = mul(b, loc, scale, arith::MaximumFOp::create(b, loc, count, constant(1)));
+    // Where no loss element counted all gradients are 0, and 0 / 1 they stay.
+    finite = arith::AndIOp::create(b, loc, finite, isFinite(count));
+    weight = mul(b, loc, weight, arith::MaximumFOp::create(b, loc, wide(count), wide(1)));
   }
   for (BlockArgument working : argumentsOf(f, "working_statistic")) {
     Value largest =
         mpc::reduce(b, loc, ReductionKind::max, math::AbsFOp::create(b, loc, working), {0});
-    ok = arith::AndIOp::create(b, loc, ok, isFinite(largest));
+    finite = arith::AndIOp::create(b, loc, finite, isFinite(largest));
   }
-  Value norm =
-      div(b, loc, math::SqrtOp::create(b, loc, total), castTo(b, loc, weight, b.getF64Type()));
-  norm = castTo(b, loc, norm, real);
+  Value counts = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, count, constant(0));
+  Value ok = arith::AndIOp::create(b, loc, finite, counts);
+  Value norm = div(b, loc, math::SqrtOp::create(b, loc, total), weight);
   // factor = min(1, clip / (norm + 1e-6)) / weight
-  Value clip = div(b, loc, hyper(3), add(b, loc, norm, constant(1e-6)));
-  Value factor = div(b, loc, arith::MinimumFOp::create(b, loc, clip, constant(1)), weight);
+  Value clip = div(b, loc, wide(hyper(3)), add(b, loc, norm, wide(1e-6)));
+  Value factor =
+      castTo(b, loc, div(b, loc, arith::MinimumFOp::create(b, loc, clip, wide(1)), weight), real);
 
   commitStatistics(ok);
   if (dynamic)
-    nextScale(ok, scale);
+    nextScale(finite, ok, scale);
   addResult(f, add(b, loc, applied, castTo(b, loc, ok, b.getI64Type())), "applied_steps",
             "applied_steps", applied);
   addResult(f, ok, "ok", "ok");

@@ -119,4 +119,5 @@ def Fuse : MpcModulePass<"fuse"> {
 
 def Plan : MpcModulePass<"plan"> {
   let summary = "A region and an offset for every value";
+  let options = [Option<"target", "target", "std::string", "\"cpu\"", "cpu or cuda: who runs the kernels, which tells the scratch of their launches">];
 }

@@ -11,6 +11,7 @@
 
 #include "passes/Plan.h"
 #include "compiler/codegen/Kernel.h"
+#include "compiler/codegen/gpu/Launch.h"
 #include "mlir/IR/SymbolTable.h"
 #include "passes/Clustering.h"
 #include "passes/Passes.h"
@@ -79,9 +80,9 @@ struct Lifetime {
 
 class EntryPlan {
 public:
-  EntryPlan(func::FuncOp function, Regions &regions, SymbolTable &symbols)
+  EntryPlan(func::FuncOp function, Regions &regions, SymbolTable &symbols, bool isGpu)
       : function(function), block(function.getBody().front()), regions(regions), symbols(symbols),
-        b(function.getContext()) {}
+        isGpu(isGpu), b(function.getContext()) {}
   LogicalResult run();
 
 private:
@@ -89,6 +90,7 @@ private:
   Block &block;
   Regions &regions;
   SymbolTable &symbols;
+  bool isGpu;
   OpBuilder b;
   DenseMap<Value, BufferAttr> buffers; ///< of values that are no reshapes
   DenseMap<Operation *, SmallVector<Operation *>>
@@ -106,6 +108,7 @@ private:
 };
 
 struct Plan : mpc::impl::PlanBase<Plan> {
+  using PlanBase::PlanBase;
   void runOnOperation() override {
     ModuleOp module = getOperation();
     SymbolTable symbols(module);
@@ -115,7 +118,7 @@ struct Plan : mpc::impl::PlanBase<Plan> {
       if (!function.isExternal() && !function->hasAttr(MpcDialect::kKernelAttr))
         entries.push_back(function);
     for (func::FuncOp function : entries)
-      if (failed(EntryPlan(function, regions, symbols).run()))
+      if (failed(EntryPlan(function, regions, symbols, target == "cuda").run()))
         return signalPassFailure();
     module->setAttr("mpc.region_bytes", regions.bytes());
   }
@@ -303,7 +306,8 @@ LogicalResult EntryPlan::placeResults() {
           replaced = argument;
     }
     Value base = stripReshapes(operand.get());
-    if (replaced && base == replaced)
+    bool isEmpty = cast<RankedTensorType>(base.getType()).getNumElements() == 0;
+    if ((replaced && base == replaced) || isEmpty)
       continue;
     auto result = dyn_cast<OpResult>(base);
     bool direct = result && !isDataConstant(base) && !buffers.count(base) &&
@@ -403,11 +407,13 @@ void EntryPlan::placeArena() {
       values.push_back(result);
     }
   }
-  for (auto launch : block.getOps<LaunchOp>())
-    if (int64_t bytes = scratchBytes(symbols.lookup<func::FuncOp>(launch.getKernel()))) {
+  for (auto launch : block.getOps<LaunchOp>()) {
+    auto kernel = symbols.lookup<func::FuncOp>(launch.getKernel());
+    if (int64_t bytes = isGpu ? gpu::scratchBytes(kernel) : scratchBytes(kernel)) {
       lifetimes.push_back({aligned(bytes), position[launch], position[launch]});
       scratchOwners.push_back(launch);
     }
+  }
   regions.growArena(layOut(lifetimes));
   for (auto [i, value] : llvm::enumerate(values))
     buffers[value] = BufferAttr::get(b.getContext(), mpc::RegionKind::arena, lifetimes[i].offset);

@@ -185,10 +185,23 @@ bool PrecisionPlan::isStatic(Value v) {
   return statics[v] = known;
 }
 
+// Made of the number of samples and constants: it stands for a constant of the whole batch.
+bool PrecisionPlan::countsSamples(Value v) {
+  if (auto argument = dyn_cast<BlockArgument>(v))
+    return argumentRole(f, argument.getArgNumber()) == "samples";
+  auto it = counts.find(v);
+  if (it != counts.end())
+    return it->second;
+  auto operands = v.getDefiningOp()->getOperands();
+  bool known = llvm::all_of(operands, [&](Value o) { return isStatic(o) || countsSamples(o); }) &&
+               llvm::any_of(operands, [&](Value o) { return countsSamples(o); });
+  return counts[v] = known;
+}
+
 // The gather of a table at places that the data name.
 bool PrecisionPlan::isLookup(Operation *op) {
   auto gather = dyn_cast<GatherOp>(op);
-  return gather && !isStatic(gather.getIndices());
+  return gather && !isStatic(gather.getIndices()) && !countsSamples(gather.getIndices());
 }
 
 // A parameter, through index maps, is an operand of a product.
@@ -278,6 +291,8 @@ void PrecisionPlan::decideOperation(Operation *op) {
             !fitsHalf(DenseElementsAttr::get(RankedTensorType::get({}, number.getType()), number));
   }
 
+  if (op->getNumResults() == 1 && countsSamples(op->getResult(0)))
+    return decide(State::follow, "a number of samples: follows its consumers");
   if (forces[op] == Forced::f32)
     return decide(State::f32, "--keep-fp32");
   if (misfit || misfitPad)

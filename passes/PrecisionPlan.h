@@ -71,6 +71,7 @@ private:
   Inputs inputsOf(mlir::Operation *op, llvm::ArrayRef<unsigned> operands);
   bool fitsHalf(mlir::Attribute constant);
   bool isStatic(mlir::Value v);
+  bool countsSamples(mlir::Value v);
   bool feedsLibrary(mlir::Value table);
   bool isLookup(mlir::Operation *op);
   bool isInternal(mlir::Value v);
@@ -80,7 +81,7 @@ private:
   mlir::FloatType half;
   const PrecisionOverrides &overrides;
   llvm::DenseMap<mlir::Value, State> states;
-  llvm::DenseMap<mlir::Value, bool> wanted, stored, statics, misfits;
+  llvm::DenseMap<mlir::Value, bool> wanted, stored, statics, counts, misfits;
   llvm::DenseMap<mlir::Operation *, Decision> decisions;
   llvm::DenseMap<mlir::Operation *, Forced> forces;
 };

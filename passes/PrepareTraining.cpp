@@ -10,9 +10,9 @@
 //
 //===----------------------------------------------------------------------------===//
 
-#include "BatchAnalysis.h"
 #include "FunctionArguments.h"
 #include "Passes.h"
+#include "compiler/ops/BatchAnalysis.h"
 #include "compiler/ops/Build.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/Support/Regex.h"
@@ -37,6 +37,9 @@ private:
   void freezeParameters(func::FuncOp forward);
   void disarm(func::FuncOp predict);
   void rearm(func::FuncOp forward, const BatchAnalysis &analysis, Value samples);
+  Value presentRows(OpBuilder &b, BatchNormInferenceOp norm, const BatchAnalysis &analysis,
+                    Value samples);
+  void describeOutputs(func::FuncOp predict);
   void refuseTail(const std::string &why);
 };
 } // namespace
@@ -83,6 +86,27 @@ void PrepareTraining::disarm(func::FuncOp predict) {
   removeUnusedArguments(predict);
 }
 
+// How many rows of axis 0 count: all that belong to the samples that are there, as a number of rows
+// each. Where the rows are not the samples', all count, and a smaller last batch would be
+// normalized by its filling too.
+Value PrepareTraining::presentRows(OpBuilder &b, BatchNormInferenceOp norm,
+                                   const BatchAnalysis &analysis, Value samples) {
+  Location loc = norm.getLoc();
+  SamplePlaces places = analysis.of(norm.getInput());
+  const SamplePlace *rows = places.on(0);
+  int64_t all = shapeOf(norm.getInput())[0];
+  if (rows && places.places.size() == 1 && rows->outer == 1)
+    return rows->inner == 1
+               ? samples
+               : mul(b, loc, samples,
+                     scalarTensor(b, loc, b.getI64Type(), static_cast<double>(rows->inner)));
+  if (!places.none())
+    refuseTail(("node '" + nodeOf(norm) +
+                "' (BatchNormalization) normalizes rows that are not the samples")
+                   .str());
+  return scalarTensor(b, loc, b.getI64Type(), static_cast<double>(all));
+}
+
 // Training mode: statistics of the batch, and new running statistics as tied results.
 void PrepareTraining::rearm(func::FuncOp forward, const BatchAnalysis &analysis, Value samples) {
   NodeAttributeListener listener;
@@ -109,18 +133,7 @@ void PrepareTraining::rearm(func::FuncOp forward, const BatchAnalysis &analysis,
     b.setInsertionPoint(norm);
     listener.setOrigin(norm);
     Location loc = norm.getLoc();
-    // Rows of axis 0 are samples; elsewhere every row counts, and a smaller last batch would be
-    // normalized by its filling too.
-    Value present = samples;
-    SamplePlace place = analysis.of(norm.getInput());
-    if (place.kind == SamplePlace::place ? place.axis != 0 || place.outer != 1 || place.inner != 1
-                                         : analysis.batchSize() > 1) {
-      present = scalarTensor(b, loc, b.getI64Type(), shapeOf(norm.getInput())[0]);
-      if (place.kind == SamplePlace::place)
-        refuseTail(("node '" + nodeOf(norm) +
-                    "' (BatchNormalization) normalizes rows that are not the samples")
-                       .str());
-    }
+    Value present = presentRows(b, norm, analysis, samples);
     auto trained =
         BatchNormOp::create(b, loc, TypeRange{norm.getType(), mean.getType(), variance.getType()},
                             ValueRange{norm.getInput(), norm.getScale(), norm.getBias(), present});
@@ -172,6 +185,31 @@ void PrepareTraining::rearm(func::FuncOp forward, const BatchAnalysis &analysis,
     addNote(getOperation(), "training mode: " + llvm::join(facts, ", "));
 }
 
+// Where the samples are in each output, for whoever puts the batches' outputs together:
+// mpc.output_samples has name → [axis, blocks]; [-1, 1] for an output that belongs to no single
+// sample, [-2, 1] where several axes hold samples. One that mixes samples is left out: with it no
+// smaller batch runs.
+void PrepareTraining::describeOutputs(func::FuncOp predict) {
+  BatchAnalysis analysis(predict);
+  if (analysis.batchSize() == 1)
+    return;
+  Builder b(&getContext());
+  NamedAttrList outputs;
+  for (auto [i, output] : llvm::enumerate(terminatorOf(predict)->getOperands())) {
+    SamplePlaces places = analysis.of(output);
+    if (places.mixed() || resultRole(predict, i) != "output")
+      continue;
+    SmallVector<int64_t> where{-2, 1};
+    if (places.none())
+      where[0] = -1;
+    else if (places.places.size() == 1)
+      where = {places.places[0].axis, places.places[0].outer};
+    outputs.set(resultName(predict, i), b.getDenseI64ArrayAttr(where));
+  }
+  if (!outputs.empty())
+    getOperation()->setAttr("mpc.output_samples", outputs.getDictionary(&getContext()));
+}
+
 // The first reason stays.
 void PrepareTraining::refuseTail(const std::string &why) {
   if (!why.empty() && !getOperation()->hasAttr("mpc.tail_refused"))
@@ -197,6 +235,7 @@ void PrepareTraining::runOnOperation() {
   predict.setSymName("predict");
   module.insert(std::next(forward->getIterator()), predict);
   disarm(predict);
+  describeOutputs(predict);
   Value samples = getOrAddArgument(forward, "samples", "samples",
                                    RankedTensorType::get({}, IntegerType::get(&getContext(), 64)));
   BatchAnalysis analysis(forward);

@@ -23,12 +23,7 @@ done
 if [ -z "${MPC_REFERENCE_PYTHON:-}" ]; then
   set_up
   build mpc mpc_runtime
-  if [ ! -e "$DEPS/reference-python/.done" ]; then
-    say "installing $PYTHON_REFERENCE_PACKAGES"
-    quietly "$BUILD/log/reference-venv.log" "python3 -m venv failed" python3 -m venv --clear "$DEPS/reference-python"
-    quietly "$BUILD/log/reference-pip.log" "pip could not install PyTorch: is there a network?" "$DEPS/reference-python/bin/pip" install -q $PYTHON_REFERENCE_PACKAGES
-    touch "$DEPS/reference-python/.done"
-  fi
+  python_environment reference-python $PYTHON_REFERENCE_PACKAGES
   MPC_REFERENCE_PYTHON=$DEPS/reference-python/bin/python
 fi
 

@@ -1,13 +1,24 @@
-# Shared by demo.sh, test.sh and bench.sh: installs what is missing, builds, and says in one sentence what stands in the way.
-# Source it from a script in this folder, then call `set_up` and `build`.
+# shellcheck shell=bash
+# Shared by demo.sh, test.sh, bench.sh and check-reference.sh: installs what is missing, builds, and says in one sentence what
+# stands in the way. Source it from a script in this folder, then call `set_up` and `build`. Every piece is made under another
+# name, or has a mark of its own that is written last, so that a run that was interrupted is simply run again.
+#
+# From the environment: MPC_BUILD_DIR (build), MPC_DEPS_DIR (~/.cache/mpc), MPC_JOBS (compilers at a time), MPC_CMAKE_OPTIONS.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$ROOT/scripts/versions.env"
 
-# Third-party builds are shared by all checkouts of one user; the folder's name holds every version that is in it.
-DEPS=${MPC_DEPS_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/mpc}/onnx-$ONNX_VERSION-onednn-$ONEDNN_VERSION
-BUILD=${MPC_BUILD_DIR:-$ROOT/build}
-JOBS=${MPC_JOBS:-$(nproc)}
+# Third-party builds are shared by all checkouts of one user; the folder's name holds the versions of what takes long to build.
+DEPS=$(realpath -m "${MPC_DEPS_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/mpc}/onnx-$ONNX_VERSION-onednn-$ONEDNN_VERSION")
+BUILD=$(realpath -m "${MPC_BUILD_DIR:-$ROOT/build}")
+
+# As many compilers at a time as there are cores, but 1.5 GiB of memory for each.
+job_count() {
+  local by_memory
+  by_memory=$(awk '/^MemAvailable:/ { print int($2 / 1572864) }' /proc/meminfo 2>/dev/null || echo 1)
+  echo $((by_memory < 1 ? 1 : by_memory < $(nproc) ? by_memory : $(nproc)))
+}
+JOBS=${MPC_JOBS:-$(job_count)}
 
 # Other checkouts of the same sources find the same objects in the compiler cache.
 export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
@@ -32,14 +43,16 @@ quietly() {
   fi
 }
 
+# install_packages PACKAGE…: with apt-get, those that are missing.
 install_packages() {
   local missing=() package
-  for package in $DEBIAN_PACKAGES; do
+  command -v dpkg-query >/dev/null || die "this set-up installs Debian packages, and this is no Debian system; install by hand what scripts/versions.env lists, and build with cmake"
+  for package in "$@"; do
     [ "$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null)" = "install ok installed" ] || missing+=("$package")
   done
   [ ${#missing[@]} = 0 ] && return
-  command -v apt-get >/dev/null || die "this set-up installs Debian packages with apt-get, which is not here; install by hand: ${missing[*]}"
-  say "installing ${missing[*]}"
+  say "installing the packages ${missing[*]}"
+  as_root true || die "sudo does not let this script install packages"
   quietly "$BUILD/log/apt-update.log" "apt-get update failed: is there a network?" as_root apt-get update -q
   for package in "${missing[@]}"; do
     apt-cache show "$package" >/dev/null 2>&1 && continue
@@ -49,21 +62,26 @@ install_packages() {
     die "the package $package is not in this machine's package sources: Debian 12 with its updates has it, in section main"
   done
   quietly "$BUILD/log/apt-install.log" "apt-get install failed: is there a network, and room on the disk?" \
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q -o DPkg::Lock::Timeout=600 --no-install-recommends "${missing[@]}"
 }
 
-# The Python environment brings cmake where the system's is too old, and what some tests need. Nothing that is built needs it.
+# python_environment NAME PACKAGE…: the environment DEPS/NAME with these packages, made by one run at a time.
 python_environment() {
-  [ -x "$DEPS/python/bin/python" ] && "$DEPS/python/bin/python" -c '' 2>/dev/null ||
-    quietly "$BUILD/log/venv.log" "python3 -m venv failed" python3 -m venv --clear "$DEPS/python"
+  ( flock 7; fill_environment "$@" ) 7>"$DEPS/.lock-$1"
 }
 
-pip_install() {
-  python_environment
-  local stamp="$DEPS/python/.installed-$(printf '%s\n' "$@" | sha256sum | cut -c1-16)"
-  [ -e "$stamp" ] && return
-  quietly "$BUILD/log/pip.log" "pip could not install $*: is there a network?" "$DEPS/python/bin/pip" install -q "$@"
-  touch "$stamp"
+fill_environment() {
+  local name=$1 dir=$DEPS/$1 mark; shift
+  mark=$dir/.has-$(printf '%s\n' "$@" | sha256sum | cut -c1-16)
+  # It may be there and not run: the system's Python is another one since.
+  if ! [ -e "$dir/.has-pip" ] || ! "$dir/bin/python" -c '' 2>/dev/null; then
+    quietly "$BUILD/log/venv-$name.log" "python3 -m venv failed: is there room on the disk?" python3 -m venv --clear "$dir"
+    touch "$dir/.has-pip"
+  fi
+  if [ $# = 0 ] || [ -e "$mark" ]; then return; fi
+  say "installing $* from PyPI"
+  quietly "$BUILD/log/pip-$name.log" "pip could not install $*: is there a network, and room on the disk?" "$dir/bin/pip" install -q "$@"
+  touch "$mark"
 }
 
 version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
@@ -71,7 +89,7 @@ version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = 
 find_cmake() {
   CMAKE=$(command -v cmake || true)
   if [ -n "$CMAKE" ] && version_at_least "$("$CMAKE" --version | sed -n '1s/[^0-9]*//p')" "$CMAKE_MINIMUM"; then return; fi
-  pip_install "cmake==$CMAKE_VERSION"
+  python_environment python "cmake==$CMAKE_VERSION"
   CMAKE="$DEPS/python/bin/cmake"
   version_at_least "$("$CMAKE" --version | sed -n '1s/[^0-9]*//p')" "$CMAKE_MINIMUM" ||
     die "CMake $CMAKE_MINIMUM or later is needed; found $("$CMAKE" --version | head -n 1)"
@@ -80,8 +98,8 @@ find_cmake() {
 # pip_download DIR ARGUMENT…: package files as they are in the index, without their dependencies.
 pip_download() {
   local dir=$1; shift
-  python_environment
-  quietly "$BUILD/log/pip-download.log" "pip could not download ${*: -1}: is there a network?" \
+  python_environment python
+  quietly "$BUILD/log/pip-download.log" "pip could not download ${*: -1}: is there a network, and room on the disk?" \
     "$DEPS/python/bin/pip" download -q --no-deps -d "$dir" "$@"
 }
 
@@ -93,12 +111,33 @@ install_onednn() {
   pip_download "$dir" "onednn-cpu-gomp==$ONEDNN_VERSION"
   pip_download "$dir" "onednn-devel-cpu-gomp==$ONEDNN_VERSION"
   local wheel
-  for wheel in "$dir"/*.whl; do python3 -m zipfile -e "$wheel" "$dir/wheel"; done
+  for wheel in "$dir"/*.whl; do
+    quietly "$BUILD/log/onednn.log" "unpacking oneDNN failed: is there room on the disk?" python3 -m zipfile -e "$wheel" "$dir/wheel"
+  done
   # A wheel's files for the prefix lie in NAME-VERSION.data/data.
   local data
-  for data in "$dir"/wheel/*.data/data; do cp -a "$data"/. "$dir"/; done
+  for data in "$dir"/wheel/*.data/data; do
+    quietly "$BUILD/log/onednn.log" "unpacking oneDNN failed: is there room on the disk?" cp -a "$data"/. "$dir"/
+  done
   rm -rf "$dir"/wheel "$dir"/*.whl
   touch "$dir/.done"; mv "$dir" "$DEPS/onednn"
+}
+
+# NVIDIA's assembler and device library; the folder's name has the version, so that the other pieces outlive a new one.
+CUDA_TOOLS=$DEPS/cuda-nvcc-$CUDA_NVCC_VERSION
+install_cuda_tools() {
+  [ -e "$CUDA_TOOLS/.done" ] && return
+  say "fetching NVIDIA's assembler"
+  local dir=$CUDA_TOOLS.part wheel
+  rm -rf "$dir" "$CUDA_TOOLS"; mkdir -p "$dir"
+  pip_download "$dir" "nvidia-cuda-nvcc-cu12==$CUDA_NVCC_VERSION"
+  for wheel in "$dir"/*.whl; do
+    quietly "$BUILD/log/cuda-tools.log" "unpacking NVIDIA's assembler failed: is there room on the disk?" python3 -m zipfile -e "$wheel" "$dir/wheel"
+  done
+  mv "$dir"/wheel/nvidia/cuda_nvcc/* "$dir"/
+  chmod +x "$dir/bin/ptxas" # Python's unpacking loses the mark
+  rm -rf "$dir"/wheel "$dir"/*.whl
+  touch "$dir/.done"; mv "$dir" "$CUDA_TOOLS"
 }
 
 install_onnx() {
@@ -107,7 +146,7 @@ install_onnx() {
   local dir=$DEPS/onnx.part
   rm -rf "$dir" "$DEPS/onnx"; mkdir -p "$dir"
   pip_download "$dir" --no-binary onnx "onnx==$ONNX_VERSION"
-  tar -xf "$dir/onnx-$ONNX_VERSION.tar.gz" -C "$dir"
+  quietly "$BUILD/log/onnx-unpack.log" "unpacking ONNX failed: is there room on the disk?" tar -xf "$dir/onnx-$ONNX_VERSION.tar.gz" -C "$dir"
   quietly "$BUILD/log/onnx-configure.log" "configuring ONNX failed" \
     "$CMAKE" -GNinja -S "$dir/onnx-$ONNX_VERSION" -B "$dir/build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$DEPS/onnx" \
     -DONNX_USE_PROTOBUF_SHARED_LIBS=ON -DONNX_GEN_PB_TYPE_STUBS=OFF -DONNX_BUILD_PYTHON=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
@@ -118,22 +157,44 @@ install_onnx() {
   touch "$DEPS/onnx/.done"
 }
 
+# lock DESCRIPTOR FOLDER: one run at a time; the lock ends with the script and what it started.
+lock() {
+  flock -n "$1" && return
+  say "another run uses $2; waiting for it"
+  flock "$1"
+}
+
 set_up() {
-  mkdir -p "$BUILD/log" "$DEPS"
-  install_packages
-  exec 9>"$DEPS/.lock"; flock 9   # two set-ups at once would build into the same folders
+  [ -f /proc/meminfo ] || die "/proc is not mounted: the set-up and the tests need it"
+  case $ROOT$BUILD$DEPS in
+    *[\;:]*) die "CMake and the loader take ';' and ':' in a folder's name for separators: $ROOT, $BUILD, $DEPS must have none" ;;
+  esac
+  mkdir -p "$BUILD/log" "$DEPS" || die "cannot make the folders $BUILD and $DEPS (MPC_BUILD_DIR and MPC_DEPS_DIR name others)"
+  exec 8>"$BUILD/.lock" 9>"$DEPS/.lock"
+  lock 8 "$BUILD"
+  lock 9 "$DEPS"
+  install_packages $DEBIAN_PACKAGES
   find_cmake
   install_onednn
+  install_cuda_tools
   install_onnx
   flock -u 9
 }
 
-# build [TARGET…]: configures once, then builds.
+# build [TARGET…]: configures where that is not yet done with these options, then builds. A folder that was configured by hand stays so.
 build() {
-  if [ ! -e "$BUILD/build.ninja" ]; then
-    quietly "$BUILD/log/configure.log" "configuring failed" "$CMAKE" -GNinja -S "$ROOT" -B "$BUILD" -DCMAKE_BUILD_TYPE=Release \
-      -DCMAKE_PREFIX_PATH="$DEPS/onnx;$DEPS/onednn" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache
+  # shellcheck disable=SC2206 # MPC_CMAKE_OPTIONS may be several
+  local options=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$DEPS/onnx;$DEPS/onednn" -DMPC_CUDA_TOOLS="$CUDA_TOOLS"
+    -DCMAKE_CXX_COMPILER_LAUNCHER=ccache ${MPC_CMAKE_OPTIONS:-})
+  local wanted="$ROOT $BUILD ${options[*]}"
+  if [ ! -e "$BUILD/build.ninja" ] || { [ -e "$BUILD/.configured" ] && [ "$(cat "$BUILD/.configured")" != "$wanted" ]; }; then
+    say "configuring"
+    # Without the answers that an earlier configuration got, in another folder or from other libraries.
+    rm -rf "$BUILD/build.ninja" "$BUILD/CMakeCache.txt" "$BUILD/CMakeFiles"
+    quietly "$BUILD/log/configure.log" "configuring failed" "$CMAKE" -GNinja -S "$ROOT" -B "$BUILD" "${options[@]}"
+    printf '%s\n' "$wanted" >"$BUILD/.configured"
   fi
-  say "building"
-  quietly "$BUILD/log/build.log" "building failed" "$CMAKE" --build "$BUILD" -j "$JOBS" ${1+--target "$@"}
+  say "building with $JOBS compilers at a time (the first time takes some minutes)"
+  quietly "$BUILD/log/build.log" "building failed: is there room on the disk, and in memory (MPC_JOBS=1 needs the least)?" \
+    "$CMAKE" --build "$BUILD" -j "$JOBS" ${1+--target "$@"}
 }

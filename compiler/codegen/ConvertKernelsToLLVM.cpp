@@ -11,6 +11,7 @@
 
 #include "compiler/codegen/Emitter.h"
 #include "compiler/codegen/Passes.h"
+#include "compiler/codegen/gpu/ConvertKernelsToNVVM.h"
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
 #include "mlir/Conversion/FuncToLLVM/ConvertFuncToLLVM.h"
@@ -93,25 +94,33 @@ LogicalResult ConvertKernelsToLLVM::writeKernels(ModuleOp module) {
   return success();
 }
 
+void populateScalarExpansions(RewritePatternSet &patterns, HalfSupport half) {
+  populateMathApproximations(patterns);
+  populateHalfConversions(patterns, half);
+  arith::populateCeilFloorDivExpandOpsPatterns(patterns);
+  math::populateExpansionPatterns(patterns, {"clampf"});
+}
+
+void populateScalarLowering(LLVMTypeConverter &types, RewritePatternSet &patterns) {
+  populateSCFToControlFlowConversionPatterns(patterns);
+  cf::populateControlFlowToLLVMConversionPatterns(types, patterns);
+  arith::populateArithToLLVMConversionPatterns(types, patterns);
+  populateMathToLLVMConversionPatterns(types, patterns, /*approximateLog1p=*/false);
+  populateFuncToLLVMConversionPatterns(types, patterns);
+}
+
 LogicalResult ConvertKernelsToLLVM::lower(ModuleOp module) {
   MLIRContext *context = &getContext();
   RewritePatternSet expansions(context);
-  populateMathApproximations(expansions);
-  populateHalfConversions(expansions, {f16, bf16});
-  arith::populateCeilFloorDivExpandOpsPatterns(expansions);
-  math::populateExpansionPatterns(expansions, {"clampf"});
+  populateScalarExpansions(expansions, {f16, bf16});
   if (failed(applyPatternsGreedily(module, std::move(expansions))))
     return failure();
 
   LowerToLLVMOptions options(context);
   LLVMTypeConverter types(context, options);
   RewritePatternSet patterns(context);
-  populateSCFToControlFlowConversionPatterns(patterns);
-  cf::populateControlFlowToLLVMConversionPatterns(types, patterns);
-  arith::populateArithToLLVMConversionPatterns(types, patterns);
-  populateMathToLLVMConversionPatterns(types, patterns, /*approximateLog1p=*/false);
+  populateScalarLowering(types, patterns);
   populateMathToLibmConversionPatterns(patterns, /*benefit=*/0);
-  populateFuncToLLVMConversionPatterns(types, patterns);
   LLVMConversionTarget target(*context);
   target.addLegalOp<ModuleOp>();
   return applyFullConversion(module, target, std::move(patterns));
@@ -121,6 +130,9 @@ std::unique_ptr<Pass> createConvertKernelsToLLVM(HalfSupport half) {
   return std::make_unique<ConvertKernelsToLLVM>(half);
 }
 
-void registerCodegenPasses() { PassRegistration<ConvertKernelsToLLVM>(); }
+void registerCodegenPasses() {
+  PassRegistration<ConvertKernelsToLLVM>();
+  gpu::registerConvertKernelsToNVVM();
+}
 
 } // namespace mpc

@@ -222,8 +222,7 @@ LogicalResult ColumnKernel::emitCombine() {
         return known.lookup(tensor);
       };
       SmallVector<Value> values;
-      ValueRange returned = kernel.front().getTerminator()->getOperands();
-      for (Value result : returned)
+      for (Value result : kernelResults(kernel))
         values.push_back(e.emit(result, k));
       for (auto [i, value] : llvm::enumerate(values))
         e.store(e.results[i], value, k);

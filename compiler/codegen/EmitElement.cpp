@@ -28,6 +28,11 @@ Value Emitter::emit(Value tensor, const Affine &at) {
   return value;
 }
 
+Value Emitter::emitted(Value tensor, const Affine &at) const {
+  auto id = interned.find(at);
+  return id == interned.end() ? Value() : elements.lookup({tensor, id->second});
+}
+
 /// True if every element of `value` is a number of the narrower type `half`: one of its values, or
 /// chosen among such.
 static bool isExact(Value value, Type half, int depth = 4) {

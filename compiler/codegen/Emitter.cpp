@@ -8,48 +8,38 @@ using namespace mlir;
 
 namespace mpc {
 
-static int64_t bytesOf(Type tensor) {
-  auto type = cast<RankedTensorType>(tensor);
-  return elementsOf(type.getShape()) * storedBytes(type.getElementType());
-}
-
-Emitter::Emitter(func::FuncOp kernel, StringRef name)
+Emitter::Emitter(func::FuncOp kernel)
     : kernel(kernel), loc(kernel.getLoc()), builder(kernel.getContext()) {
   builder.setInsertionPoint(kernel);
-  Type i64 = builder.getI64Type(), pointer = LLVM::LLVMPointerType::get(builder.getContext());
+}
+
+void Emitter::enter(Block *block, unsigned first) {
   ArrayRef<int64_t> aliases = getKernelAttr(kernel).getAliases().asArrayRef();
+  scopes.push_back({block, nullptr});
+  for (unsigned i = 0; i < kernel.getNumArguments(); ++i)
+    arguments.push_back(block->getArgument(first++));
+  for (unsigned i = 0; i < kernel.getNumResults(); ++i)
+    results.push_back(aliases[i] < 0 ? block->getArgument(first++) : arguments[aliases[i]]);
+  if (first < block->getNumArguments())
+    scratch = block->getArgument(first);
+}
+
+Emitter::Emitter(func::FuncOp kernel, StringRef name) : Emitter(kernel) {
+  Type i64 = builder.getI64Type(), pointer = LLVM::LLVMPointerType::get(builder.getContext());
 
   // The body has one pointer per distinct buffer, so that all of them are noalias.
-  SmallVector<int64_t> bufferBytes;
-  SmallVector<unsigned> bufferOf; // place in the caller's list
-  for (auto [i, type] : llvm::enumerate(kernel.getArgumentTypes())) {
-    bufferBytes.push_back(bytesOf(type));
-    bufferOf.push_back(i);
-  }
-  unsigned next = kernel.getNumArguments();
-  for (auto [i, type] : llvm::enumerate(kernel.getResultTypes())) {
-    if (aliases[i] < 0) {
-      bufferBytes.push_back(bytesOf(type));
-      bufferOf.push_back(next);
-    }
-    ++next;
-  }
-  if (int64_t bytes = scratchBytes(kernel)) {
-    bufferBytes.push_back(bytes);
-    bufferOf.push_back(next);
-  }
-
+  SmallVector<KernelBuffer> buffers = distinctBuffers(kernel, scratchBytes(kernel));
   SmallVector<Type> types{i64, i64};
-  types.append(bufferBytes.size(), pointer);
-  body = func::FuncOp::create(builder, loc, (name + ".body").str(),
-                              builder.getFunctionType(types, {}));
+  types.append(buffers.size(), pointer);
+  auto body = func::FuncOp::create(builder, loc, (name + ".body").str(),
+                                   builder.getFunctionType(types, {}));
   body.setPrivate();
-  for (auto [i, bytes] : llvm::enumerate(bufferBytes)) {
+  for (auto [i, buffer] : llvm::enumerate(buffers)) {
     body.setArgAttr(i + 2, "llvm.noalias", builder.getUnitAttr());
     body.setArgAttr(i + 2, "llvm.noundef", builder.getUnitAttr());
     body.setArgAttr(i + 2, "llvm.align", builder.getI64IntegerAttr(64));
-    if (bytes > 0)
-      body.setArgAttr(i + 2, "llvm.dereferenceable", builder.getI64IntegerAttr(bytes));
+    if (buffer.bytes > 0)
+      body.setArgAttr(i + 2, "llvm.dereferenceable", builder.getI64IntegerAttr(buffer.bytes));
   }
   auto outer =
       func::FuncOp::create(builder, loc, name, builder.getFunctionType({i64, i64, pointer}, {}));
@@ -63,25 +53,18 @@ Emitter::Emitter(func::FuncOp kernel, StringRef name)
   func::ReturnOp::create(builder, loc);
   builder.setInsertionPointToStart(guard.thenBlock());
   SmallVector<Value> operands{entry->getArgument(0), entry->getArgument(1)};
-  for (unsigned position : bufferOf) {
+  for (const KernelBuffer &buffer : buffers) {
     Value slot = LLVM::GEPOp::create(builder, loc, pointer, pointer, entry->getArgument(2),
-                                     ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(position)},
+                                     ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(buffer.position)},
                                      LLVM::GEPNoWrapFlags::inbounds);
     operands.push_back(LLVM::LoadOp::create(builder, loc, pointer, slot));
   }
   func::CallOp::create(builder, loc, body, operands);
 
   Block *block = body.addEntryBlock();
-  scopes.push_back({block, nullptr});
   begin = block->getArgument(0);
   end = block->getArgument(1);
-  unsigned argument = 2;
-  for (unsigned i = 0; i < kernel.getNumArguments(); ++i)
-    arguments.push_back(block->getArgument(argument++));
-  for (unsigned i = 0; i < kernel.getNumResults(); ++i)
-    results.push_back(aliases[i] < 0 ? block->getArgument(argument++) : arguments[aliases[i]]);
-  if (argument < block->getNumArguments())
-    scratch = block->getArgument(argument);
+  enter(block, 2);
 }
 
 LogicalResult Emitter::finish() {
@@ -197,6 +180,20 @@ void Emitter::rangeLoop(int64_t extent, int64_t unit,
   loop(begin, end, 1, 0, extent - 1, unit, {}, [&](const Affine &i, ValueRange) {
     body(i);
     return SmallVector<Value>();
+  });
+}
+
+void Emitter::guarded(Value condition, llvm::function_ref<void()> body) {
+  if (!condition)
+    return body();
+  auto op = scf::IfOp::create(here(), loc, condition, /*withElseRegion=*/false);
+  Block *block = op.thenBlock();
+  block->back().erase();
+  unsigned parent = depth();
+  inScope(parent, op, block, [&]() {
+    body();
+    scf::YieldOp::create(at(parent + 1), loc);
+    return Value();
   });
 }
 

@@ -7,7 +7,9 @@
 // value is computed in the deepest scope of its index.
 //
 // The scalar part does not know the target; loops are scf.for, memory is llvm.load and
-// llvm.store on one pointer per buffer.
+// llvm.store on one pointer per buffer. What a function looks like from outside is its frame:
+// a range of positions on the CPU (this file's constructor), a grid of threads on a GPU
+// (gpu/GpuEmitter.h).
 //
 //===----------------------------------------------------------------------------===//
 
@@ -36,6 +38,7 @@ class Emitter : public IndexSpace {
 public:
   /// Adds NAME (the function of Program.h's MpcKernel) and NAME.body in front of `kernel`.
   Emitter(mlir::func::FuncOp kernel, llvm::StringRef name);
+  virtual ~Emitter() = default;
   /// Ends the function; fails where the body held something that cannot be emitted (reported at the
   /// operation).
   llvm::LogicalResult finish();
@@ -69,6 +72,8 @@ public:
                                       LoopBody body);
   /// Positions [begin, end) of [0, extent).
   void rangeLoop(int64_t extent, int64_t unit, llvm::function_ref<void(const Affine &)> body);
+  /// if (condition) body, in the innermost scope; a null condition always holds.
+  void guarded(mlir::Value condition, llvm::function_ref<void()> body);
 
   // Indices.
   mlir::Value index(const Affine &index); ///< its value, in the scope it belongs to
@@ -95,6 +100,8 @@ public:
 
   // Elements.
   mlir::Value emit(mlir::Value tensor, const Affine &at);
+  /// What emit() has computed for this element; null if nothing.
+  mlir::Value emitted(mlir::Value tensor, const Affine &at) const;
   mlir::Value convert(mlir::Value scalar, mlir::Type type,
                       unsigned depth); ///< between float types; itself otherwise
   mlir::Value identity(ReductionKind kind, mlir::Type type);
@@ -112,9 +119,17 @@ public:
 
   void fail(mlir::Operation *op, const llvm::Twine &why);
 
+protected:
+  /// For another frame: the caller makes the function and then calls enter().
+  explicit Emitter(mlir::func::FuncOp kernel);
+  /// The body's entry block; its pointers, one per distinct buffer (distinctBuffers()), begin at
+  /// argument `first`.
+  void enter(mlir::Block *block, unsigned first);
+  std::pair<mlir::Value, mlir::Value> divideValues(const Affine &index, int64_t divisor) override;
+  mlir::OpBuilder builder;
+
 private:
   mlir::Value load(mlir::Value pointer, mlir::Type element, const Affine &index, unsigned depth);
-  std::pair<mlir::Value, mlir::Value> divideValues(const Affine &index, int64_t divisor) override;
 
   struct Scope {
     mlir::Block *block;
@@ -170,8 +185,6 @@ private:
   template <typename Fn>
   auto inScope(unsigned parent, mlir::Operation *child, mlir::Block *block, Fn fn);
 
-  mlir::OpBuilder builder;
-  mlir::func::FuncOp body;
   llvm::SmallVector<Scope> scopes;
   std::map<Affine, mlir::Value> indexValues;
   std::map<Affine, unsigned> interned;

@@ -35,8 +35,8 @@ Type accumulatorType(Type operandElement, Type resultElement) {
 
 int64_t storedBytes(Type elementType) { return divideCeil(elementType.getIntOrFloatBitWidth(), 8); }
 
-static func::ReturnOp returnOf(func::FuncOp kernel) {
-  return cast<func::ReturnOp>(kernel.front().getTerminator());
+ValueRange kernelResults(func::FuncOp kernel) {
+  return kernel.front().getTerminator()->getOperands();
 }
 
 /// The innermost loop: the smallest cut that is long enough, the largest of the short ones,
@@ -59,7 +59,7 @@ NestLoops mapLoops(func::FuncOp kernel) {
   int64_t total = elementsOf(getKernelAttr(kernel).getDomain().asArrayRef());
   AccessWalk walk;
   Affine element = walk.addBase(0, total - 1, 1, 1);
-  for (Value result : returnOf(kernel).getOperands())
+  for (Value result : kernelResults(kernel))
     walk.visit(result, element);
   int64_t inner = innerExtent(walk.cuts, total);
   if (inner == total)
@@ -76,7 +76,7 @@ NestLoops rowLoops(func::FuncOp kernel) {
          element = row * columns + walk.addBase(0, columns - 1, 2, 1);
   for (ReduceOp reduce : kernel.getOps<ReduceOp>())
     walk.visit(reduce.getInput(), element);
-  for (Value result : returnOf(kernel).getOperands())
+  for (Value result : kernelResults(kernel))
     walk.visit(result, elementsOf(tensorShape(result)) == rows ? row : element);
   std::set<int64_t> cuts(walk.cuts.begin(), walk.cuts.lower_bound(columns));
   int64_t inner = innerExtent(cuts, columns);
@@ -135,7 +135,7 @@ ColumnLoops columnLoops(func::FuncOp kernel) {
 }
 
 ScatterAddOp getScatterRoot(func::FuncOp kernel) {
-  for (Value result : returnOf(kernel).getOperands())
+  for (Value result : kernelResults(kernel))
     if (auto scatter = result.getDefiningOp<ScatterAddOp>())
       return scatter;
   return {};
@@ -184,14 +184,32 @@ SmallVector<KernelFunction, 2> kernelFunctions(func::FuncOp kernel) {
   return {};
 }
 
+SmallVector<KernelBuffer> distinctBuffers(func::FuncOp kernel, int64_t scratch) {
+  auto bytes = [](Type type) {
+    auto tensor = cast<RankedTensorType>(type);
+    return elementsOf(tensor.getShape()) * storedBytes(tensor.getElementType());
+  };
+  ArrayRef<int64_t> aliases = getKernelAttr(kernel).getAliases().asArrayRef();
+  SmallVector<KernelBuffer> buffers;
+  unsigned position = 0;
+  for (Type type : kernel.getArgumentTypes())
+    buffers.push_back({position++, bytes(type)});
+  for (auto [i, type] : llvm::enumerate(kernel.getResultTypes())) {
+    if (aliases[i] < 0)
+      buffers.push_back({position, bytes(type)});
+    ++position;
+  }
+  if (scratch)
+    buffers.push_back({position, scratch});
+  return buffers;
+}
+
 int64_t scratchBytes(func::FuncOp kernel) {
   KernelAttr attr = getKernelAttr(kernel);
   if (attr.getKind() != KernelKind::column || elementsOf(attr.getDomain().asArrayRef()) == 0)
     return 0;
   return columnLoops(kernel).scratchBytes;
 }
-
-int64_t columnChunks(func::FuncOp kernel) { return columnLoops(kernel).chunks; }
 
 /// The kernel as text, without what does not change its code: its name, and the nodes it came from.
 static std::string bodyText(func::FuncOp kernel) {
@@ -225,6 +243,14 @@ KernelIndex kernelIndex(ModuleOp module) {
     }
   }
   return table;
+}
+
+SmallVector<func::FuncOp> distinctKernels(const KernelIndex &table) {
+  SmallVector<func::FuncOp> kernels;
+  for (auto &[name, kernel] : table.entries)
+    if (kernels.empty() || kernels.back() != kernel)
+      kernels.push_back(kernel);
+  return kernels;
 }
 
 } // namespace mpc

@@ -20,6 +20,9 @@ namespace mpc {
 /// The `mpc.kernel` attribute of a function that `fuse` made; null for any other function.
 KernelAttr getKernelAttr(mlir::func::FuncOp function);
 
+/// What a kernel's function returns.
+mlir::ValueRange kernelResults(mlir::func::FuncOp kernel);
+
 /// A native function that a kernel becomes: it is called for sub-ranges of [0, extent).
 struct KernelFunction {
   std::string name; ///< NAME, or NAME.partial and NAME.combine
@@ -32,11 +35,17 @@ struct KernelFunction {
 /// scratch.
 llvm::SmallVector<KernelFunction, 2> kernelFunctions(mlir::func::FuncOp kernel);
 
+/// A buffer of a launch that no earlier one is.
+struct KernelBuffer {
+  unsigned position; ///< in the launch's list: arguments, results, scratch
+  int64_t bytes;
+};
+/// The buffers of a kernel without those of results that overwrite an argument; `scratch` bytes of
+/// scratch come last, if any.
+llvm::SmallVector<KernelBuffer> distinctBuffers(mlir::func::FuncOp kernel, int64_t scratch);
+
 /// Bytes of the scratch buffer of a launch: 0 unless the kernel is of kind column.
 int64_t scratchBytes(mlir::func::FuncOp kernel);
-
-/// Number of partial results per column that NAME.combine adds up, in order; kind column only.
-int64_t columnChunks(mlir::func::FuncOp kernel);
 
 /// Index of every produced function in the program's table of kernels. Kernels with equal bodies
 /// share their functions, so several names may have one index. Deterministic; `count` is the
@@ -47,6 +56,8 @@ struct KernelIndex {
   llvm::SmallVector<std::pair<std::string, mlir::func::FuncOp>> entries;
 };
 KernelIndex kernelIndex(mlir::ModuleOp module);
+/// The kernels of the table, each once, in its order.
+llvm::SmallVector<mlir::func::FuncOp> distinctKernels(const KernelIndex &table);
 
 } // namespace mpc
 

@@ -7,6 +7,10 @@
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Pass/Pass.h"
 
+namespace mlir {
+class LLVMTypeConverter;
+}
+
 namespace mpc {
 
 /// What the CPU converts by an instruction of its own; the rest becomes integer arithmetic.
@@ -25,7 +29,12 @@ void populateMathApproximations(mlir::RewritePatternSet &patterns);
 /// Conversions of halves by integer arithmetic where the CPU has no instruction.
 void populateHalfConversions(mlir::RewritePatternSet &patterns, HalfSupport half);
 
-/// Makes --convert-kernels-to-llvm known to mpc-opt.
+/// Operations on scalars that LLVM has no good form of, in terms of others; and the conversion of
+/// the rest to the LLVM dialect, which all targets share.
+void populateScalarExpansions(mlir::RewritePatternSet &patterns, HalfSupport half);
+void populateScalarLowering(mlir::LLVMTypeConverter &types, mlir::RewritePatternSet &patterns);
+
+/// Makes --convert-kernels-to-llvm and --convert-kernels-to-nvvm known to mpc-opt.
 void registerCodegenPasses();
 
 } // namespace mpc

@@ -21,20 +21,6 @@ def Mpc_GeluOp : Mpc_UnaryOp<"gelu"> {
   let arguments = (ins AnyRankedTensor:$input, UnitAttr:$approximate);
 }
 
-def Mpc_MaskSamplesOp : Mpc_Op<"mask_samples", [Pure, AllTypesMatch<["input", "result"]>, DeclareOpInterfaceMethods<DifferentiableOpInterface>, DeclareOpInterfaceMethods<ExpandableOpInterface>]> {
-  let summary = "Zero for the samples that are not there";
-  let description = [{
-    A batch may hold fewer than N samples: `samples` (tensor<i64>, read from memory) of them. Dimension `axis` of `input` holds
-    `factor` consecutive rows per sample; rows ≥ samples · factor become zero.
-    ```mlir
-    %1 = mpc.mask_samples %0, %n {axis = 0 : i64, factor = 1 : i64} : tensor<64x10xf32>, tensor<i64>
-    ```
-  }];
-  let arguments = (ins AnyRankedTensor:$input, AnyRankedTensor:$samples, I64Attr:$axis, I64Attr:$factor);
-  let results = (outs AnyRankedTensor:$result);
-  let assemblyFormat = "$input `,` $samples attr-dict `:` type($input) `,` type($samples)";
-}
-
 def Mpc_RandomUniformOp : Mpc_Op<"random_uniform", [Pure]> {
   let summary = "Philox4x32-10 numbers in [0, 1), a function of position";
   let description = [{

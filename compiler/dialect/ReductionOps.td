@@ -22,6 +22,22 @@ def Mpc_ReduceOp : Mpc_Op<"reduce", [Pure, DeclareOpInterfaceMethods<Differentia
   let hasFolder = 1;
 }
 
+def Mpc_MaskSamplesOp : Mpc_Op<"mask_samples", [Pure, AllTypesMatch<["input", "result"]>, DeclareOpInterfaceMethods<DifferentiableOpInterface>, DeclareOpInterfaceMethods<ExpandableOpInterface>]> {
+  let summary = "Zero for the samples that are not there, or another reduction's neutral element";
+  let description = [{
+    A batch may hold fewer than N samples: `samples` (tensor<i64>, read from memory) of them. Dimension `axis` of `input` holds
+    `factor` consecutive rows per sample; rows ≥ samples · factor become what `neutral` ignores: 0 (sum), 1 (product), the lowest (max) or
+    largest (min) value of the type.
+    ```mlir
+    %1 = mpc.mask_samples %0, %n {axis = 0 : i64, factor = 1 : i64} : tensor<64x10xf32>, tensor<i64>
+    ```
+  }];
+  let arguments = (ins AnyRankedTensor:$input, AnyRankedTensor:$samples, I64Attr:$axis, I64Attr:$factor,
+                       DefaultValuedAttr<Mpc_ReductionKindAttr, "::mpc::ReductionKind::sum">:$neutral);
+  let results = (outs AnyRankedTensor:$result);
+  let assemblyFormat = "$input `,` $samples attr-dict `:` type($input) `,` type($samples)";
+}
+
 def Mpc_CumSumOp : Mpc_Op<"cumsum", [Pure, SameOperandsAndResultType, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
                                     DeclareOpInterfaceMethods<ExpandableOpInterface>]> {
   let summary = "Sums of the elements up to each one along `axis`";

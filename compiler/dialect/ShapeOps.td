@@ -67,7 +67,7 @@ def Mpc_GatherOp : Mpc_ViewOp<"gather"> {
   let assemblyFormat = "$input `,` $indices attr-dict `:` type($input) `,` type($indices) `->` type($result)";
 }
 
-def Mpc_ScatterAddOp : Mpc_Op<"scatter_add", [Pure]> {
+def Mpc_ScatterAddOp : Mpc_Op<"scatter_add", [Pure, DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "The gradient of gather: result = init + Σ updates at indices along `axis`, in index order (deterministic)";
   let description = [{ result has init's type; without init it starts from zero. The sum is in the result's element type (f32, or f64). }];
   let arguments = (ins AnyRankedTensor:$indices, AnyRankedTensor:$updates, Optional<AnyRankedTensor>:$init, I64Attr:$axis);

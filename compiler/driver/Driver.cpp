@@ -6,7 +6,9 @@
 //===--------------------------------------------------------------------------------------===//
 
 #include "Driver.h"
+#include "compiler/driver/CrashGuard.h"
 #include "compiler/driver/Link.h"
+#include "compiler/driver/Messages.h"
 #include "compiler/driver/Options.h"
 #include "compiler/driver/Pipeline.h"
 #include "compiler/driver/ProgramWriter.h"
@@ -16,6 +18,7 @@
 #include "compiler/import/Import.h"
 #include "compiler/ops/OnnxConversion.h"
 #include "compiler/target/cpu/CpuTarget.h"
+#include "compiler/target/cuda/CudaTarget.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
 #include "llvm/ADT/SmallString.h"
@@ -51,14 +54,15 @@ public:
 private:
   LogicalResult print(Diagnostic &diagnostic) {
     static const char *const kinds[] = {"note", "warning", "error", "remark"};
-    std::string text = diagnostic.str();
+    std::string text = messageText(diagnostic);
     llvm::errs() << "mpc: " << kinds[unsigned(diagnostic.getSeverity())] << ": " << model << ": ";
     auto name = dyn_cast<NameLoc>(diagnostic.getLocation());
-    if (name && text.find(name.getName().str()) == std::string::npos)
-      llvm::errs() << "node '" << name.getName().getValue() << "': ";
+    std::string node = name ? printable(name.getName()) : "";
+    if (text.find(node) == std::string::npos)
+      llvm::errs() << "node '" << node << "': ";
     llvm::errs() << text << "\n";
     for (Diagnostic &note : diagnostic.getNotes())
-      llvm::errs() << "mpc: note: " << note.str() << "\n";
+      llvm::errs() << "mpc: note: " << messageText(note) << "\n";
     return success();
   }
   StringRef model;
@@ -184,6 +188,7 @@ public:
     registerDialects(registry);
     context.appendDialectRegistry(registry);
     context.loadAllAvailableDialects();
+    context.printOpOnDiagnostic(false); // a message names the model's node
   }
 
   int run() {
@@ -237,6 +242,13 @@ private:
   }
 
   int generateCode() {
+    if (options.target == "cuda") { // text only: parseTarget() refuses the rest
+      CudaTargetOptions target;
+      target.architectures = options.architectures;
+      return writeText(options, [&](llvm::raw_ostream &out) {
+        return printDeviceCode(*module, target, options.stage == Stage::ptx, out);
+      });
+    }
     CpuTargetOptions target;
     target.cpu = options.cpu;
     if (options.stage == Stage::llvm || options.stage == Stage::assembly)
@@ -307,7 +319,7 @@ private:
         return fail(file.error);
       // Linked elsewhere and copied: the linker maps its output, which crashes it where the disk is
       // full.
-      if (llvm::Error error = linkTrainer(object, linked, temporary.name))
+      if (llvm::Error error = linkTrainer(object, linked, temporary.name, LibrarySearch::here))
         return fail(std::move(error));
       auto program =
           llvm::MemoryBuffer::getFile(linked, /*IsText=*/false, /*RequiresNullTerminator=*/false);
@@ -318,7 +330,7 @@ private:
       std::string problem = file.keep(0777);
       return problem.empty() ? 0 : fail(problem);
     }
-    if (llvm::Error error = linkTrainer(object, linked, temporary.name))
+    if (llvm::Error error = linkTrainer(object, linked, temporary.name, LibrarySearch::bundle))
       return fail(std::move(error));
     if (llvm::Error error = bundleTrainer(linked, options.bundle))
       return fail(std::move(error));
@@ -352,5 +364,7 @@ int mpc::driverMain(int argc, char **argv) {
   llvm::InitializeNativeTarget();
   llvm::InitializeNativeTargetAsmPrinter();
   llvm::InitializeNativeTargetAsmParser();
-  return checkStandardOutput(Compilation(options).run());
+  std::optional<int> code =
+      runGuarded("mpc", options.model, [&] { return Compilation(options).run(); });
+  return checkStandardOutput(code.value_or(1));
 }

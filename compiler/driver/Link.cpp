@@ -59,16 +59,18 @@ Expected<std::string> mpc::runtimeFolder() {
   return std::string(folder);
 }
 
-Error mpc::linkTrainer(StringRef object, StringRef output, StringRef temporaryFolder) {
+Error mpc::linkTrainer(StringRef object, StringRef output, StringRef temporaryFolder,
+                       LibrarySearch search) {
   Expected<std::string> folder = runtimeFolder();
   if (!folder)
     return folder.takeError();
   Expected<std::string> driver = compilerDriver();
   if (!driver)
     return driver.takeError();
-  std::string runtime = *folder + "/libmpc_runtime.a", onednn = *folder + "/libdnnl.so.3",
-              rpath = "-Wl,-rpath," + *folder;
+  std::string runtime = *folder + "/libmpc_runtime.a", onednn = *folder + "/libdnnl.so.3";
+  StringRef searched = search == LibrarySearch::bundle ? StringRef("$ORIGIN") : StringRef(*folder);
   std::string messages = (temporaryFolder + "/link.txt").str();
+  // -Xlinker and not -Wl, since the folder's name may have a comma.
   SmallVector<StringRef> arguments = {*driver,
                                       "-o",
                                       output,
@@ -77,10 +79,14 @@ Error mpc::linkTrainer(StringRef object, StringRef output, StringRef temporaryFo
                                       onednn,
                                       "-l:libz.a",
                                       "-fopenmp",
-                                      "-Wl,-rpath,$ORIGIN/lib",
-                                      rpath,
+                                      "-Xlinker",
+                                      "-rpath",
+                                      "-Xlinker",
+                                      searched,
                                       "-Wl,--gc-sections",
                                       "-Wl,--as-needed"};
+  if (StringRef sanitizers = MPC_SANITIZERS; !sanitizers.empty())
+    arguments.push_back(sanitizers);
   if (fs::exists(MPC_LLD_FOLDER "/ld.lld"))
     arguments.append({"-B" MPC_LLD_FOLDER, "-fuse-ld=lld"});
   return run(*driver, arguments, messages);
@@ -101,44 +107,61 @@ Error copyFile(const Twine &from, const Twine &to) {
   return problem("cannot copy " + from + " to " + to + ": " + code.message());
 }
 
+/// The file of a library that comes with the compiler driver, which knows where it lies.
+Expected<std::string> librarySource(StringRef driver, StringRef name) {
+  SmallString<128> answer;
+  int descriptor;
+  if (std::error_code code = fs::createTemporaryFile("mpc-library", "txt", descriptor, answer))
+    return problem("cannot make a temporary file: " + code.message());
+  sys::fs::closeFile(descriptor);
+  std::string question = ("-print-file-name=" + name).str();
+  Error error = run(driver, {driver, question}, answer);
+  ErrorOr<std::unique_ptr<MemoryBuffer>> text = MemoryBuffer::getFile(answer);
+  fs::remove(answer);
+  if (error)
+    return error;
+  StringRef found = text ? (*text)->getBuffer().trim() : "";
+  SmallString<256> real;
+  if (!path::is_absolute(found) || fs::real_path(found, real))
+    return problem("the library " + name + " was not found by " + driver);
+  return std::string(real);
+}
+
+Error copyProgram(const Twine &from, const Twine &to) {
+  if (Error error = copyFile(from, to))
+    return error;
+  if (std::error_code code = fs::setPermissions(to, fs::perms(0777 & ~fs::getUmask())))
+    return problem("cannot make " + to + " executable: " + code.message());
+  return Error::success();
+}
+
 } // namespace
 
 Error mpc::bundleTrainer(StringRef trainer, StringRef folder) {
-  std::string lib = (folder + "/lib").str();
-  if (std::error_code code = fs::create_directories(lib))
-    return problem("cannot create " + lib + ": " + code.message());
   Expected<std::string> runtime = runtimeFolder();
   if (!runtime)
     return runtime.takeError();
-  if (Error error = copyFile(*runtime + "/libdnnl.so.3", lib + "/libdnnl.so.3"))
-    return error;
+  std::string launcher = *runtime + "/mpc-launcher", lib = (folder + "/lib").str();
+  if (!fs::exists(launcher))
+    return problem("the launcher of bundles is missing: " + launcher +
+                   " (build the target mpc_runtime)");
   Expected<std::string> driver = compilerDriver();
   if (!driver)
     return driver.takeError();
-  // The compiler driver knows where its own run-time libraries are.
-  for (StringRef name : {"libgomp.so.1", "libstdc++.so.6", "libgcc_s.so.1"}) {
-    SmallString<128> answer;
-    int descriptor;
-    if (std::error_code code = fs::createTemporaryFile("mpc-library", "txt", descriptor, answer))
-      return problem("cannot make a temporary file: " + code.message());
-    sys::fs::closeFile(descriptor);
-    std::string question = ("-print-file-name=" + name).str();
-    Error error = run(*driver, {*driver, question}, answer);
-    ErrorOr<std::unique_ptr<MemoryBuffer>> text = MemoryBuffer::getFile(answer);
-    fs::remove(answer);
-    if (error)
-      return error;
-    StringRef found = text ? (*text)->getBuffer().trim() : "";
-    SmallString<256> real;
-    if (!path::is_absolute(found) || fs::real_path(found, real))
-      return problem("the library " + name + " was not found by " + *driver);
-    if (Error copied = copyFile(real, lib + "/" + name))
-      return copied;
-  }
-  std::string target = (folder + "/" + path::filename(trainer)).str();
-  if (Error error = copyFile(trainer, target))
+  if (std::error_code code =
+          fs::create_directories(lib, /*IgnoreExisting=*/true, fs::perms::all_all))
+    return problem("cannot create " + lib + ": " + code.message());
+  if (Error error = copyFile(*runtime + "/libdnnl.so.3", lib + "/libdnnl.so.3"))
     return error;
-  if (std::error_code code = fs::setPermissions(target, fs::perms(0755)))
-    return problem("cannot make " + target + " executable: " + code.message());
-  return Error::success();
+  for (StringRef name : {"libgomp.so.1", "libstdc++.so.6", "libgcc_s.so.1"}) {
+    Expected<std::string> source = librarySource(*driver, name);
+    if (!source)
+      return source.takeError();
+    if (Error error = copyFile(*source, lib + "/" + name))
+      return error;
+  }
+  StringRef name = path::filename(trainer);
+  if (Error error = copyProgram(trainer, lib + "/" + name + ".trainer"))
+    return error;
+  return copyProgram(launcher, folder + "/" + name); // last: where it is, the rest is, too
 }

@@ -11,13 +11,18 @@ namespace mpc {
 /// Where the runtime library and oneDNN lie: beside the compiler's own executable (../lib).
 llvm::Expected<std::string> runtimeFolder();
 
+/// Where a trainer looks for oneDNN: where it lay when the trainer was linked, or beside itself.
+enum class LibrarySearch { here, bundle };
+
 /// Links `object` with the runtime into the executable `output`. Runs the C++ compiler driver mpc
 /// was built with, or the one on PATH; nothing goes through a shell. An error tells the linker's
 /// first message.
 llvm::Error linkTrainer(llvm::StringRef object, llvm::StringRef output,
-                        llvm::StringRef temporaryFolder);
+                        llvm::StringRef temporaryFolder, LibrarySearch search);
 
-/// Copies the trainer and every shared library it needs but glibc's into `folder`.
+/// Makes a bundle: `trainer`, linked with LibrarySearch::bundle, as FOLDER/lib/NAME.trainer, every
+/// shared library it needs but glibc's beside it, and FOLDER/NAME to start it
+/// (runtime/launcher/Launcher.cpp says why that is a program of its own).
 llvm::Error bundleTrainer(llvm::StringRef trainer, llvm::StringRef folder);
 
 } // namespace mpc

@@ -2,9 +2,13 @@
 
 #include "Options.h"
 #include "compiler/driver/Version.h"
+#include "compiler/target/cuda/CudaTarget.h"
+#include "runtime/core/Arguments.h"
+#include "runtime/core/RegexCheck.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringRef.h"
 #include <CLI/CLI.hpp>
-#include <regex.h>
 
 using namespace mpc;
 
@@ -18,38 +22,95 @@ const std::map<std::string, Stage> kStages = {
     {"asm", Stage::assembly}, {"ptx", Stage::ptx},
     {"obj", Stage::object},   {"exe", Stage::executable}};
 
+constexpr const char kEmptyRegex[] =
+    "an empty expression matches everything: leave the option out, or write '.'";
+
 std::string checkRegex(const std::string &text) {
-  regex_t compiled;
-  int code = regcomp(&compiled, text.c_str(), REG_EXTENDED | REG_NOSUB);
-  if (code == 0) {
-    regfree(&compiled);
-    return "";
-  }
-  char message[256];
-  regerror(code, &compiled, message, sizeof message);
-  return "'" + text + "' is not a POSIX extended regular expression: " + message;
+  if (text.empty())
+    return kEmptyRegex;
+  std::string why = regexProblem(text);
+  return why.empty() ? "" : "'" + text + "' is not a POSIX extended regular expression: " + why;
 }
 
 std::string checkLossScale(const std::string &text) {
   double value;
   if (text == "dynamic" || text == "none")
     return "";
-  if (llvm::StringRef(text).getAsDouble(value) || !(value > 0) || value > 3e38)
-    return "expected dynamic, none or a positive number, not '" + text + "'";
-  return "";
-}
-
-/// NAME=N; the name may hold '=' itself, the last one counts.
-std::string parseDim(const std::string &text, std::map<std::string, int64_t> &dims) {
-  auto [name, number] = llvm::StringRef(text).rsplit('=');
-  int64_t value;
-  if (name.empty() || number.getAsInteger(10, value) || value < 1)
-    return "--dim: expected NAME=N with a positive N, not '" + text + "'";
-  dims[name.str()] = value;
+  if (llvm::StringRef(text).getAsDouble(value) || !(value >= 1e-30 && value <= 1e38))
+    return "expected dynamic, none or a number from 1e-30 to 1e38, not '" + text + "'";
   return "";
 }
 
 } // namespace
+
+std::string mpc::parseDim(const std::string &text, std::map<std::string, int64_t> &dims) {
+  auto [name, number] = llvm::StringRef(text).rsplit('=');
+  int64_t value;
+  if (name.empty() || number.getAsInteger(10, value) || value < 1)
+    return "--dim: expected NAME=N with a positive N, not '" + text + "'";
+  if (auto [known, isNew] = dims.insert({name.str(), value}); !isNew && known->second != value)
+    return "--dim: '" + name.str() + "' is given twice, with different values";
+  return "";
+}
+
+static std::string architectureList(llvm::ArrayRef<unsigned> architectures) {
+  return llvm::join(llvm::map_range(architectures,
+                                    [](unsigned number) { return "sm_" + std::to_string(number); }),
+                    ",");
+}
+
+/// The architectures of --target=cuda:LIST; returns what is wrong, or nothing.
+static std::string parseArchitectures(llvm::StringRef list, CompileOptions &o) {
+  if (!list.consume_front(":"))
+    return "'cuda" + list.str() + "' is no target; there are cpu, cuda and cuda:sm_NN,…";
+  llvm::SmallVector<llvm::StringRef> names;
+  list.split(names, ',');
+  for (llvm::StringRef name : names) {
+    unsigned number = 0;
+    llvm::StringRef digits = name;
+    if (!digits.consume_front("sm_") || digits.getAsInteger(10, number) ||
+        !llvm::is_contained(kKnownArchitectures, number))
+      return "'" + name.str() + "' is no architecture that kernels are generated for; there are " +
+             architectureList(kKnownArchitectures);
+    o.architectures.push_back(number);
+  }
+  llvm::sort(o.architectures);
+  o.architectures.erase(llvm::unique(o.architectures), o.architectures.end());
+  return "";
+}
+
+std::string mpc::parseTarget(const std::string &text, CompileOptions &o) {
+  llvm::StringRef list = text;
+  o.target = list.consume_front("cuda") ? "cuda" : "cpu";
+  if (o.target == "cpu") {
+    if (text != "cpu")
+      return "'" + text + "' is no target; there are cpu, cuda and cuda:sm_NN,…";
+    return o.stage == Stage::ptx ? "cpu has no PTX: --emit=ptx needs --target=cuda" : "";
+  }
+  if (list.empty())
+    o.architectures.assign(std::begin(kDefaultArchitectures), std::end(kDefaultArchitectures));
+  else if (std::string problem = parseArchitectures(list, o); !problem.empty())
+    return problem;
+  if (o.precision == "fp64")
+    return "--precision=fp64 is for checking, on the CPU only: --target=cpu";
+  if (o.precision == "bf16") {
+    auto hasBf16 = [](unsigned architecture) { return architecture >= kFirstBf16Architecture; };
+    std::vector<unsigned> able;
+    llvm::copy_if(o.architectures, std::back_inserter(able), hasBf16);
+    if (!list.empty() && able.size() < o.architectures.size())
+      return "--precision=bf16 needs sm_" + std::to_string(kFirstBf16Architecture) +
+             " or later: use " +
+             (able.empty() ? "" : "--target=cuda:" + architectureList(able) + " or ") +
+             "--precision=fp16";
+    o.architectures = able; // cuda alone stands for all that can
+  }
+  if (o.stage == Stage::assembly)
+    return "cuda has no assembly of this CPU: --emit=ptx shows its kernels";
+  if (o.stage == Stage::object || o.stage == Stage::executable)
+    return "this version compiles kernels for cuda (--emit=ptx), but has no runtime yet that "
+           "launches them; --target=cpu makes a trainer";
+  return "";
+}
 
 std::optional<int> mpc::parseOptions(int argc, char **argv, CompileOptions &o) {
   CLI::App app{"mpc compiles an ONNX model into a training program.\n"
@@ -58,7 +119,7 @@ std::optional<int> mpc::parseOptions(int argc, char **argv, CompileOptions &o) {
   app.name("mpc");
   app.set_version_flag("--version", MPC_VERSION_TEXT);
   app.option_defaults()->always_capture_default();
-  std::string stage = "exe";
+  std::string stage = "exe", target = "cpu";
   std::vector<std::string> dims;
   int64_t batch = 0, classAxis = 0;
 
@@ -73,6 +134,7 @@ std::optional<int> mpc::parseOptions(int argc, char **argv, CompileOptions &o) {
                  "graph output or tensor the loss reads (the first floating-point output)");
   auto *axis = app.add_option("--class-axis", classAxis,
                               "axis of the classes (1; the last for outputs of rank 3)")
+                   ->check(CLI::Range(-100, 100).description(""))
                    ->always_capture_default(false)
                    ->default_str("");
   app.add_option("--ignore-index", o.ignoreIndex, "label left out of the loss and its mean");
@@ -83,17 +145,19 @@ std::optional<int> mpc::parseOptions(int argc, char **argv, CompileOptions &o) {
   app.add_option("--loss-scale", o.lossScale,
                  "dynamic, none or a number (dynamic for fp16, none otherwise)")
       ->check(checkLossScale);
-  app.add_option("--keep-fp32", o.keepFp32,
-                 "nodes or tensors (regular expression) that stay fp32; repeatable")
-      ->check(checkRegex)
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--allow-half", o.allowHalf,
-                 "nodes or tensors (regular expression) that become half; repeatable")
-      ->check(checkRegex)
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--target", o.target, "cpu");
+  auto *keep = app.add_option("--keep-fp32", o.keepFp32,
+                              "nodes or tensors (regular expression) that stay fp32; repeatable")
+                   ->check(checkRegex)
+                   ->expected(1)
+                   ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  auto *allow = app.add_option("--allow-half", o.allowHalf,
+                               "nodes or tensors (regular expression) that become half; repeatable")
+                    ->check(checkRegex)
+                    ->expected(1)
+                    ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--target", target,
+                 "cpu, or cuda[:sm_NN[,sm_NN...]]: kernels for NVIDIA GPUs (--emit=ptx; no trainer "
+                 "yet), sm_70 and later where none is named");
   app.add_option("--cpu", o.cpu, "CPU to generate code for: native, or a name as x86-64-v3");
   auto *batchOption =
       app.add_option("--batch", batch, "value of the first dynamic dimension: samples per step")
@@ -111,7 +175,7 @@ std::optional<int> mpc::parseOptions(int argc, char **argv, CompileOptions &o) {
       ->check(checkRegex);
   app.add_option(
       "--emit", stage,
-      "stop there: onnx, core, loss, precision, grad, train, plan, llvm, asm, obj or exe");
+      "stop there: onnx, core, loss, precision, grad, train, plan, llvm, asm, ptx, obj or exe");
   app.add_option("--report", o.reports, "tables on stdout: precision, memory, cost or all")
       ->check(CLI::IsMember({"precision", "memory", "cost", "all"}))
       ->expected(1)
@@ -127,31 +191,30 @@ std::optional<int> mpc::parseOptions(int argc, char **argv, CompileOptions &o) {
   app.add_flag("--simulate", simulate)->group("");
 
   try {
+    if (std::string empty = argumentWithoutValue(argc, argv); !empty.empty())
+      throw CLI::ValidationError(empty, "a value is missing behind '='");
     app.parse(argc, argv);
     if (!kStages.count(stage))
       throw CLI::ValidationError("--emit", "'" + stage +
                                                "' is no stage: onnx, core, loss, precision, grad, "
-                                               "train, plan, llvm, asm, obj or exe");
+                                               "train, plan, llvm, asm, ptx, obj or exe");
     o.stage = kStages.at(stage);
+    for (auto [option, list] : {std::pair(keep, &o.keepFp32), std::pair(allow, &o.allowHalf)})
+      if (option->count() && list->empty()) // CLI11 takes an empty text for an empty list
+        throw CLI::ValidationError(option->get_name(), kEmptyRegex);
     for (const std::string &text : dims)
       if (std::string problem = parseDim(text, o.dims); !problem.empty())
         throw CLI::ValidationError(problem, CLI::ExitCodes::ValidationError);
-    if (llvm::StringRef(o.target).starts_with("cuda"))
-      throw CLI::ValidationError("--target", "this version does not compile for cuda yet; "
-                                             "--target=cpu does");
-    if (o.target != "cpu")
-      throw CLI::ValidationError("--target", "'" + o.target + "' is no target; there is cpu");
-    if (o.stage == Stage::ptx)
-      throw CLI::ValidationError("--emit", "ptx needs --target=cuda, which this version does not "
-                                           "have yet");
+    if (std::string problem = parseTarget(target, o); !problem.empty())
+      throw CLI::ValidationError("--target", problem);
     if (!memoryBudget.empty())
       throw CLI::ValidationError("--memory-budget",
                                  "this version does not recompute activations yet: it keeps what "
                                  "the backward pass reads (--report=memory shows how much); a "
                                  "smaller --batch needs less");
     if (simulate)
-      throw CLI::ValidationError("--simulate", "it belongs to --target=cuda, which this version "
-                                               "does not have yet");
+      throw CLI::ValidationError("--simulate", "it belongs to trainers for cuda, which this "
+                                               "version does not make yet");
     if (o.model.empty() && !o.listOps)
       throw CLI::RequiredError("MODEL");
   } catch (const CLI::ParseError &e) {

@@ -36,7 +36,8 @@ struct CompileOptions {
   std::string optimizer = "adamw", precision = "fp16";
   std::string lossScale; ///< empty: dynamic for fp16, none otherwise
   std::vector<std::string> keepFp32, allowHalf;
-  std::string target = "cpu", cpu = "native";
+  std::string target = "cpu", cpu = "native"; ///< target: cpu or cuda
+  std::vector<unsigned> architectures;        ///< of --target=cuda: NN of sm_NN, ascending
   std::optional<int64_t> batch;
   std::map<std::string, int64_t> dims;
   std::string trainRegex, freezeRegex;
@@ -49,6 +50,14 @@ struct CompileOptions {
     return !lossScale.empty() ? lossScale : precision == "fp16" ? "dynamic" : "none";
   }
 };
+
+/// --dim NAME=N into `dims`; the name may hold '=' itself, the last one counts. Returns what is
+/// wrong, or nothing.
+std::string parseDim(const std::string &text, std::map<std::string, int64_t> &dims);
+
+/// --target into `options`; returns what is wrong with it or with its combination with other
+/// options, or nothing.
+std::string parseTarget(const std::string &text, CompileOptions &options);
 
 /// Parses argv. Returns the exit code where the program is to end now (help, version, wrong usage:
 /// 2), else nullopt.

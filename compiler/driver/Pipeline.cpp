@@ -59,10 +59,9 @@ void mpc::buildPipeline(OpPassManager &manager, const CompileOptions &o) {
   cleanUp(manager);
   manager.addPass(createExpandComposites());
   cleanUp(manager);
-  manager.addPass(createPlaceRoundings());
-  cleanUp(manager);
+  manager.addPass(createPlaceRoundings()); // cleans up itself: fuse has to see what it has seen
   manager.addPass(createFuse());
-  manager.addPass(createPlan());
+  manager.addPass(createPlan({o.target}));
 }
 
 bool mpc::isSupportedOperator(llvm::StringRef domain, llvm::StringRef op, int64_t sinceVersion) {

@@ -7,6 +7,7 @@
 
 #include "ProgramWriter.h"
 #include "compiler/codegen/Kernel.h"
+#include "compiler/driver/Reports.h"
 #include "compiler/driver/Version.h"
 #include "compiler/export/Export.h"
 #include "compiler/target/cpu/CpuTarget.h"
@@ -228,18 +229,6 @@ json::Object ProgramWriter::libraryCommand(Operation *op) {
   return object;
 }
 
-/// Bytes of what a command reads and writes.
-static int64_t movedBytes(Operation *op) {
-  int64_t bytes = 0;
-  auto add = [&](Value v) {
-    auto type = cast<RankedTensorType>(v.getType());
-    bytes += type.getNumElements() * std::max(1u, type.getElementTypeBitWidth() / 8);
-  };
-  llvm::for_each(op->getOperands(), add);
-  llvm::for_each(op->getResults(), add);
-  return bytes;
-}
-
 void ProgramWriter::launchCommands(LaunchOp launch, json::Array &out) {
   auto kernel = module.lookupSymbol<func::FuncOp>(launch.getKernel());
   json::Array buffers;
@@ -329,6 +318,14 @@ llvm::Expected<std::string> ProgramWriter::write(const ExportTemplate *exported)
         object[json::fixUTF8(entry.getName())] = cast<IntegerAttr>(entry.getValue()).getInt();
     return object;
   };
+  auto listsByName = [&](StringRef name) {
+    json::Object object;
+    if (auto attr = module->getAttrOfType<DictionaryAttr>(name))
+      for (NamedAttribute entry : attr)
+        object[json::fixUTF8(entry.getName())] =
+            json::Array(cast<DenseI64ArrayAttr>(entry.getValue()).asArrayRef());
+    return object;
+  };
   auto strings = [&](StringRef name) {
     json::Array list;
     if (auto attr = module->getAttrOfType<ArrayAttr>(name))
@@ -354,6 +351,7 @@ llvm::Expected<std::string> ProgramWriter::write(const ExportTemplate *exported)
                        {"ignore_index", integer("mpc.ignore_index", -100)},
                        {"tail_refused_why", text("mpc.tail_refused")},
                        {"batch_axis", dictionary("mpc.batch_axes")},
+                       {"output_samples", listsByName("mpc.output_samples")},
                        {"index_limit", dictionary("mpc.index_limit")},
                        {"notes", strings("mpc.notes")},
                        {"left_out", strings("mpc.left_out")},

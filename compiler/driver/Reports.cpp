@@ -3,6 +3,7 @@
 #include "Reports.h"
 #include "MpcDialect.h"
 #include "compiler/ops/OnnxConversion.h"
+#include "passes/Clustering.h"
 #include "passes/Plan.h"
 #include "passes/PrecisionTable.h"
 #include "llvm/Support/Format.h"
@@ -12,16 +13,22 @@ using namespace mpc;
 
 namespace {
 
-int64_t bytesOf(Type type) {
-  auto shaped = cast<RankedTensorType>(type);
-  unsigned bits = shaped.getElementTypeBitWidth();
-  return shaped.getNumElements() * std::max(1u, bits / 8);
-}
-
 struct CostRow {
   std::string name, what;
   int64_t flops = 0, bytes = 0;
 };
+
+/// Bytes that a kernel reads of an argument: of a table that it only gathers from, what it takes.
+int64_t bytesRead(BlockArgument argument) {
+  int64_t all = tensorBytes(argument.getType()), gathered = 0;
+  for (Operation *user : argument.getUsers()) {
+    auto gather = dyn_cast<GatherOp>(user);
+    if (!gather || gather.getInput() != argument)
+      return all;
+    gathered += tensorBytes(gather.getType());
+  }
+  return std::min(all, gathered);
+}
 
 CostRow costOf(Operation &op) {
   CostRow row;
@@ -31,10 +38,7 @@ CostRow costOf(Operation &op) {
                                : op.getName().stripDialect().str();
   if (auto cost = dyn_cast<CostOpInterface>(op))
     row.flops = cost.flops();
-  for (Value operand : op.getOperands())
-    row.bytes += bytesOf(operand.getType());
-  for (Value result : op.getResults())
-    row.bytes += bytesOf(result.getType());
+  row.bytes = movedBytes(&op);
   return row;
 }
 
@@ -87,6 +91,22 @@ bool asksFor(const CompileOptions &options, StringRef report) {
 }
 
 } // namespace
+
+int64_t mpc::movedBytes(Operation *command) {
+  int64_t bytes = 0;
+  if (auto launch = dyn_cast<LaunchOp>(command)) {
+    auto kernel =
+        SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(launch, launch.getKernelAttr());
+    for (BlockArgument argument : kernel.getArguments())
+      bytes += bytesRead(argument);
+  } else {
+    for (Value operand : command->getOperands())
+      bytes += tensorBytes(operand.getType());
+  }
+  for (Value result : command->getResults())
+    bytes += tensorBytes(result.getType());
+  return bytes;
+}
 
 void mpc::printReports(ModuleOp planned, const CompileOptions &options, llvm::raw_ostream &out) {
   if (asksFor(options, "memory"))

@@ -13,6 +13,10 @@ namespace mpc {
 /// pass that decides).
 void printReports(mlir::ModuleOp planned, const CompileOptions &options, llvm::raw_ostream &out);
 
+/// Bytes that a command reads and writes: of a table that a kernel only gathers from, what it
+/// takes.
+int64_t movedBytes(mlir::Operation *command);
+
 /// --list-ops: operator, opset versions, gradient, precision class, targets.
 void printOperatorTable(llvm::raw_ostream &out);
 

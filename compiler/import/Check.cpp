@@ -8,6 +8,7 @@
 
 #include "compiler/import/Model.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/ConvertUTF.h"
 #include <onnx/checker.h>
 
 using namespace mpc;
@@ -50,6 +51,50 @@ std::string oneLine(StringRef text) {
       line.push_back(' ');
   return line;
 }
+
+/// Names go into messages, JSON and checkpoints as they are. protobuf lets any bytes pass.
+class NameChecker {
+public:
+  explicit NameChecker(Problems &problems) : problems(problems) {}
+  template <typename Nodes> void nodes(const Nodes &nodes) {
+    for (const onnx::NodeProto &node : nodes) {
+      for (const std::string *name : {&node.name(), &node.op_type(), &node.domain()})
+        check(*name);
+      list(node.input());
+      list(node.output());
+      for (const onnx::AttributeProto &attribute : node.attribute()) {
+        check(attribute.name());
+        if (attribute.has_g())
+          graph(attribute.g());
+        for (const onnx::GraphProto &inner : attribute.graphs())
+          graph(inner);
+      }
+    }
+  }
+  void graph(const onnx::GraphProto &graph) {
+    for (const auto *infos : {&graph.input(), &graph.output(), &graph.value_info()})
+      for (const onnx::ValueInfoProto &info : *infos) {
+        check(info.name());
+        for (const auto &dim : info.type().tensor_type().shape().dim())
+          check(dim.dim_param());
+      }
+    for (const onnx::TensorProto &tensor : graph.initializer())
+      check(tensor.name());
+    nodes(graph.node());
+  }
+  template <typename Names> void list(const Names &names) {
+    for (const std::string &name : names)
+      check(name);
+  }
+
+private:
+  void check(const std::string &name) {
+    if (!isUtf8(name) && seen.insert(name).second)
+      problems.add("the name '" + name + "' is not UTF-8, which ONNX wants names to be: rename it");
+  }
+  Problems &problems;
+  llvm::StringSet<> seen;
+};
 
 bool checkVersions(const OnnxModel &model, Problems &problems) {
   if (!model.proto.has_ir_version())
@@ -95,6 +140,11 @@ void checkNodes(const OnnxModel &model, Problems &problems) {
 
 } // namespace
 
+bool mpc::import::isUtf8(StringRef text) {
+  auto *begin = reinterpret_cast<const llvm::UTF8 *>(text.data());
+  return llvm::isLegalUTF8String(&begin, begin + text.size());
+}
+
 bool mpc::import::checkModel(OnnxModel &model, Problems &problems) {
   onnx::GraphProto &graph = *model.proto.mutable_graph();
   normalizeDomains(*graph.mutable_node());
@@ -106,6 +156,15 @@ bool mpc::import::checkModel(OnnxModel &model, Problems &problems) {
   if (graph.name().empty())
     graph.set_name("main");
   if (!checkVersions(model, problems))
+    return false;
+  NameChecker names(problems);
+  names.graph(graph);
+  for (const onnx::FunctionProto &function : model.proto.functions()) {
+    names.list(function.input());
+    names.list(function.output());
+    names.nodes(function.node());
+  }
+  if (!problems.none())
     return false;
   if (graph.sparse_initializer_size())
     return problems.add(

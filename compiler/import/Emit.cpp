@@ -42,6 +42,7 @@ private:
   void define(StringRef name, Value value) { scopes.back()[name] = value; }
 
   bool isArgument(const ::onnx::TensorProto &tensor);
+  Value asRead(BlockArgument argument, Type type);
   DenseElementsAttr elements(RankedTensorType type, ArrayRef<char> bytes);
   DenseElementsAttr elements(const ::onnx::TensorProto &tensor);
   void constant(StringRef name, StringRef location, DenseElementsAttr value);
@@ -168,6 +169,16 @@ bool Emitter::isArgument(const ::onnx::TensorProto &tensor) {
   bool isFloat = isFloatType(tensor.data_type());
   return role != InitializerRole::constant ||
          elementCount(tensor.dims()) > (isFloat ? kLargeFloats : kLargeIntegers);
+}
+
+/// A weight in the type in which the model reads it; null: the argument's.
+Value Emitter::asRead(BlockArgument argument, Type type) {
+  if (!type || type == argument.getType())
+    return argument;
+  auto bits = [](Type tensor) { return cast<RankedTensorType>(tensor).getElementTypeBitWidth(); };
+  if (bits(type) > bits(argument.getType()))
+    return arith::ExtFOp::create(b, argument.getLoc(), type, argument);
+  return arith::TruncFOp::create(b, argument.getLoc(), type, argument);
 }
 
 DenseElementsAttr Emitter::elements(RankedTensorType type, ArrayRef<char> bytes) {
@@ -388,6 +399,7 @@ OwningOpRef<ModuleOp> Emitter::run() {
   SmallVector<Type> argumentTypes;
   SmallVector<DictionaryAttr> argumentAttrs;
   SmallVector<std::string> argumentNames;
+  llvm::StringMap<RankedTensorType> read; // the types in which the model reads its weights
   auto addArgument = [&](StringRef name, StringRef role, Type type, Attribute data) {
     SmallVector<NamedAttribute> attrs = {
         b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr(name)),
@@ -422,17 +434,20 @@ OwningOpRef<ModuleOp> Emitter::run() {
     StringRef roleName = role == InitializerRole::parameter   ? "parameter"
                          : role == InitializerRole::statistic ? "statistic"
                                                               : "constant";
+    // What is trained is f32, whatever the file's type: the model reads it in that type.
     RankedTensorType tensorTy = tensorType(tensor);
-    addArgument(tensor.name(), roleName, tensorTy,
+    Type stored = role == InitializerRole::parameter ? tensorTy.clone(b.getF32Type()) : tensorTy;
+    addArgument(tensor.name(), roleName, stored,
                 WeightsAttr::get(b.getContext(), data->file, data->offset, data->bytes,
                                  tensorTy.getElementType()));
+    read[tensor.name()] = tensorTy;
   }
   auto function = func::FuncOp::create(b, fileLoc, "graph", b.getFunctionType(argumentTypes, {}));
   function.setAllArgAttrs(argumentAttrs);
   Block *entry = function.addEntryBlock();
   b.setInsertionPointToStart(entry);
   for (auto [name, argument] : llvm::zip(argumentNames, entry->getArguments()))
-    define(name, argument);
+    define(name, asRead(argument, read.lookup(name)));
   for (const ::onnx::TensorProto &tensor : graph.initializer())
     if (roles.of.at(tensor.name()) != InitializerRole::unused &&
         (!isArgument(tensor) || elementBytes(tensor.data_type()) == 0))

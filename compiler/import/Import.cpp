@@ -30,7 +30,8 @@ OwningOpRef<ModuleOp> runStages(StringRef path, const ImportOptions &options, We
   }
   inlineConstantConditions(model);
   // Roles first: an operator's body does not tell its weights from constants.
-  if (!inferShapes(model, problems) || !assignRoles(model, options, weights, roles, problems) ||
+  if (!checkAttributes(model, problems) || !inferShapes(model, problems) ||
+      !checkTypes(model, problems) || !assignRoles(model, options, weights, roles, problems) ||
       !expandFunctionBodies(model, options, problems))
     return {};
   return emitModule(model, roles, batch, options.lossInput, weights, context, problems);

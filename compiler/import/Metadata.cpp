@@ -45,7 +45,7 @@ Signature mpc::import::readSignature(const onnx::ModelProto &model) {
                            : kindName.starts_with("CONSTANT") ? Signature::Kind::constant
                                                               : Signature::Kind::none;
     size_t end = target.rfind('\'');
-    if (kind == Signature::Kind::none || end == StringRef::npos)
+    if (kind == Signature::Kind::none || end == StringRef::npos || !isUtf8(line))
       continue;
     target = target.take_front(end);
     signature.present = true;

@@ -7,14 +7,18 @@
 //   Check            the ONNX checker, versions
 //   Subgraphs        initializers of subgraphs become the graph's
 //   MergedParameters parameters that an exporter merged are separate again
+//   TransposedTies   a tied matrix that an exporter transposed is tied again
 //   Functions        local functions are inlined
 //   Dimensions       inputs get static shapes
 //   Subgraphs        an If whose condition is constant becomes its branch
-//   Shapes           ONNX shape inference; function bodies of operators without a conversion
+//   Attributes       numbers that no operator has
+//   Shapes           ONNX shape inference
+//   Types            operands have the types that their operators take
+//   Functions        function bodies of operators without a conversion
 //   Parameters       what each initializer is for
 //   Emit             the module
 //
-// The first five are shared with the export template (compiler/export), so that names and
+// The first six are shared with the export template (compiler/export), so that names and
 // initializers of the exported model are those the importer saw.
 //
 //===----------------------------------------------------------------------===//
@@ -78,6 +82,7 @@ bool resolveExternalData(OnnxModel &model, WeightStore &weights, Problems &probl
 bool checkModel(OnnxModel &model, Problems &problems);
 void hoistSubgraphInitializers(OnnxModel &model);
 void separateMergedParameters(OnnxModel &model, WeightStore &weights);
+void restoreTransposedTies(OnnxModel &model, WeightStore &weights);
 /// All of the above.
 bool loadModel(llvm::StringRef path, WeightStore &weights, OnnxModel &model, Problems &problems);
 
@@ -90,7 +95,9 @@ struct BatchAxes {
 };
 bool bindDimensions(OnnxModel &model, const ImportOptions &options, BatchAxes &batch,
                     Problems &problems);
+bool checkAttributes(const OnnxModel &model, Problems &problems);
 bool inferShapes(OnnxModel &model, Problems &problems);
+bool checkTypes(const OnnxModel &model, Problems &problems);
 /// Replaces operators without a conversion by their function bodies; shapes are inferred again.
 bool expandFunctionBodies(OnnxModel &model, const ImportOptions &options, Problems &problems);
 
@@ -109,6 +116,8 @@ mlir::OwningOpRef<mlir::ModuleOp> emitModule(OnnxModel &model, const Roles &role
                                              const BatchAxes &batch, llvm::StringRef lossInput,
                                              WeightStore &weights, mlir::MLIRContext &context,
                                              Problems &problems);
+
+bool isUtf8(llvm::StringRef text);
 
 // Tensors (Tensors.cpp).
 
@@ -157,6 +166,8 @@ void renameValues(::onnx::NodeProto &node, const llvm::StringMap<std::string> &n
                   bool definitions);
 /// Every name of a value in the graph and its subgraphs.
 void collectNames(const ::onnx::GraphProto &graph, llvm::StringSet<> &names);
+/// Names that exporters make for constants: val_12, onnx::MatMul_34, /layer/Constant_output_0, 56.
+bool isConstantName(llvm::StringRef name);
 /// `name` if it is new, else name__2, name__3, …; adds it.
 std::string uniqueName(llvm::StringRef name, llvm::StringSet<> &names);
 /// The initializers that are no true inputs and the inputs that are: legacy files list every

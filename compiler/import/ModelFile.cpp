@@ -134,5 +134,6 @@ bool mpc::import::loadModel(StringRef path, WeightStore &weights, OnnxModel &mod
     return false;
   hoistSubgraphInitializers(model);
   separateMergedParameters(model, weights);
+  restoreTransposedTies(model, weights);
   return true;
 }

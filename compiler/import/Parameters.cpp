@@ -52,12 +52,6 @@ private:
   unsigned trainMatches = 0, freezeMatches = 0;
 };
 
-/// Names that exporters make for constants: val_12, onnx::MatMul_34, /layer/Constant_output_0, 56.
-bool isConstantName(StringRef name) {
-  static const llvm::Regex made("^(val_[0-9]+|onnx::[A-Za-z0-9]+_[0-9]+|[0-9]+)$");
-  return name.contains("Constant") || made.match(name);
-}
-
 std::string siteText(const Site &site) {
   return site.node->op_type() + " '" + nodeName(*site.node) + "'";
 }
@@ -75,6 +69,11 @@ bool makeRegex(StringRef option, const std::string &text, std::optional<llvm::Re
 }
 
 } // namespace
+
+bool mpc::import::isConstantName(StringRef name) {
+  static const llvm::Regex made("^(val_[0-9]+|onnx::[A-Za-z0-9]+_[0-9]+|[0-9]+)$");
+  return name.contains("Constant") || made.match(name);
+}
 
 std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor,
                                       const std::vector<Site> &sites) {
@@ -188,6 +187,10 @@ bool RoleAssigner::run() {
       continue;
     if (!isUsed) {
       roles.leftOut.push_back(tensor.name() + ": not used");
+      continue;
+    }
+    if (elementCount(tensor.dims()) == 0) {
+      roles.leftOut.push_back(tensor.name() + ": no elements");
       continue;
     }
     std::vector<Site> sites = uses.sites(tensor.name());

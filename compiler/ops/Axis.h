@@ -16,6 +16,23 @@ inline std::optional<int64_t> normalizedAxis(NodeContext &node, int64_t axis, in
   return std::nullopt;
 }
 
+struct AxisOperand {
+  mlir::Value value;
+  int64_t axis; ///< in [0, rank)
+};
+
+/// Operand 0 and the axis of it that the attribute `axis` names; nullopt after an error.
+inline std::optional<AxisOperand> axisOperand(NodeContext &node, int64_t otherwise) {
+  mlir::Value value = node.operand(0);
+  if (!value)
+    return std::nullopt;
+  int64_t rank = mlir::cast<mlir::RankedTensorType>(value.getType()).getRank();
+  std::optional<int64_t> axis = normalizedAxis(node, node.intAttr("axis", otherwise), rank);
+  if (!axis)
+    return std::nullopt;
+  return AxisOperand{value, *axis};
+}
+
 } // namespace mpc
 
 #endif // MPC_OPS_AXIS_H

@@ -1,50 +1,52 @@
-//===- BatchTrace.h - which dimensions, and which integers, come from the batch size -===//
+//===- BatchTrace.h - shape arithmetic for other batch sizes ---------------------===//
 //
-// The batch size is a constant of the compiled program, but a smaller last batch runs
-// through the same program. Where a model turns the batch size into a number it computes
-// with (Shape or Size, then Cast to float), that number would be wrong there.
+// What exporters compute from Shape and Size folds to constants of the batch size N. Which
+// of them depend on it, and how, is seen by computing them for other sizes too, with the same
+// handlers: a constant that is the same for N, N - 1 and 1 samples is one.
+//
+// A value that depends on the batch is a constant only as a shape. As data it is computed
+// in the program, from the number of samples: OnnxConverter::live.
 //
 //===----------------------------------------------------------------------------===//
 
 #ifndef MPC_OPS_BATCHTRACE_H
 #define MPC_OPS_BATCHTRACE_H
 
-#include "OnnxDialect.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "llvm/ADT/BitVector.h"
-#include "llvm/ADT/DenseMap.h"
+#include "BatchAnalysis.h"
 
 namespace mpc {
 
 class BatchTrace {
 public:
-  /// Reads mpc.batch and mpc.batch_axes of the module.
-  void start(mlir::func::FuncOp forward);
+  using Constants = llvm::SmallVector<mlir::DenseElementsAttr, 2>; ///< one per size; null: unknown
 
-  /// The dimensions of a core-level value that hold the batch (perhaps among other factors).
-  llvm::BitVector dimensions(mlir::Value coreValue);
+  /// A batch of one is never smaller: nothing is followed then.
+  void start(int64_t batchSize);
+  bool active() const { return !others.empty(); }
+  llvm::ArrayRef<int64_t> sizes() const { return others; }
 
-  /// The elements of an ONNX value (an integer constant) that depend on the batch size; empty:
-  /// none.
-  llvm::BitVector elements(mlir::Value onnxValue) const { return integers.lookup(onnxValue); }
+  /// Keeps the constants of an ONNX value at the other sizes, unless they all are `whole`, the one
+  /// of the whole batch.
+  void record(mlir::Value v, mlir::DenseElementsAttr whole, Constants constants);
+  bool follows(mlir::Value v) const { return known.contains(v); }
+  Constants constants(mlir::Value v) const { return known.lookup(v); }
 
-  /// Follows one node. `core` gives the converted value of an ONNX value (null if unknown).
-  /// Returns true if the node makes floats out of integers that depend on the batch size.
-  bool follow(onnx::NodeOp node, llvm::function_ref<mlir::Value(mlir::Value)> core);
+  /// Dimensions `shape` with those of `places` as they are for the i-th size.
+  llvm::SmallVector<int64_t> shapeAt(unsigned i, llvm::ArrayRef<int64_t> shape,
+                                     const SamplePlaces &places) const;
+
+  /// The value is `size` for the whole batch and others[i] · size / batch for the others: rows that
+  /// belong to the samples.
+  bool isRows(int64_t size, llvm::function_ref<int64_t(unsigned)> other) const;
+  /// The axes along which a followed value only has more or fewer rows, the same ones; nothing if
+  /// its elements differ.
+  std::optional<llvm::SmallVector<int64_t>> rowAxes(mlir::Value v,
+                                                    mlir::DenseElementsAttr whole) const;
 
 private:
-  /// The batch is one factor of dimension `axis`; the factors before it there multiply to `outer`.
-  struct Place {
-    int64_t axis, outer;
-    bool operator==(const Place &) const = default;
-  };
-  using Places = llvm::SmallVector<Place, 1>;
-  const Places &places(mlir::Value value);
-  Places computePlaces(mlir::Operation *op, mlir::Value value);
-
-  int64_t batch = 0;
-  llvm::DenseMap<mlir::Value, Places> known;
-  llvm::DenseMap<mlir::Value, llvm::BitVector> integers;
+  int64_t batch = 1;
+  llvm::SmallVector<int64_t, 2> others;
+  llvm::DenseMap<mlir::Value, Constants> known;
 };
 
 } // namespace mpc

@@ -36,6 +36,20 @@ Value scalarTensor(OpBuilder &b, Location loc, Type elementType, double value) {
   return splat(b, loc, RankedTensorType::get({}, elementType), value);
 }
 
+Value neutralTensor(OpBuilder &b, Location loc, ReductionKind kind, Type tensorType) {
+  auto type = cast<RankedTensorType>(tensorType);
+  if (kind == ReductionKind::sum || kind == ReductionKind::product)
+    return splat(b, loc, type, kind == ReductionKind::product);
+  bool lowest = kind == ReductionKind::max;
+  if (isa<FloatType>(type.getElementType())) {
+    double infinity = std::numeric_limits<double>::infinity();
+    return splat(b, loc, type, lowest ? -infinity : infinity);
+  }
+  unsigned width = type.getElementTypeBitWidth();
+  APInt value = lowest ? APInt::getSignedMinValue(width) : APInt::getSignedMaxValue(width);
+  return arith::ConstantOp::create(b, loc, DenseElementsAttr::get(type, value));
+}
+
 // Shapes. -----------------------------------------------------------------------------------
 
 Value reshape(OpBuilder &b, Location loc, Value v, ArrayRef<int64_t> shape) {

@@ -30,6 +30,8 @@ Type computeType(Type elementType);
 Value splat(OpBuilder &b, Location loc, Type tensorType, double value);
 /// A rank-0 constant tensor.
 Value scalarTensor(OpBuilder &b, Location loc, Type elementType, double value);
+/// A splat of the value that changes no other in a reduction: 0, 1, or the lowest or largest.
+Value neutralTensor(OpBuilder &b, Location loc, ReductionKind kind, Type tensorType);
 
 Value reshape(OpBuilder &b, Location loc, Value v,
               ArrayRef<int64_t> shape); ///< v itself if it has that shape

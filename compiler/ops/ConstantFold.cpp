@@ -114,4 +114,18 @@ DenseElementsAttr mapConstant(DenseElementsAttr source, RankedTensorType type,
                       [&](ArrayRef<int64_t> index) { return SourceElement{0, map(index)}; });
 }
 
+DenseElementsAttr foldView(Attribute input, RankedTensorType type,
+                           function_ref<int64_t(ArrayRef<int64_t>, size_t)> coordinate) {
+  DenseElementsAttr elements = foldableElements(input);
+  if (!elements)
+    return {};
+  SmallVector<int64_t> strides = rowMajorStrides(elements.getType().getShape());
+  return mapConstant(elements, type, [&](ArrayRef<int64_t> index) {
+    int64_t position = 0;
+    for (auto [d, stride] : llvm::enumerate(strides))
+      position += coordinate(index, d) * stride;
+    return position;
+  });
+}
+
 } // namespace mpc

@@ -47,6 +47,11 @@ mlir::DenseElementsAttr mapConstants(llvm::ArrayRef<mlir::DenseElementsAttr> sou
 /// The same with one source and no fill.
 mlir::DenseElementsAttr mapConstant(mlir::DenseElementsAttr source, mlir::RankedTensorType type,
                                     llvm::function_ref<int64_t(llvm::ArrayRef<int64_t>)> map);
+/// A view of a constant: the result's element at `index` is the input's whose coordinate in
+/// dimension d is coordinate(index, d). Null where the input is no constant that may be folded.
+mlir::DenseElementsAttr
+foldView(mlir::Attribute input, mlir::RankedTensorType type,
+         llvm::function_ref<int64_t(llvm::ArrayRef<int64_t> index, size_t d)> coordinate);
 
 } // namespace mpc
 

@@ -59,6 +59,17 @@ const OnnxHandler *OnnxConverter::findHandler(onnx::NodeOp node, NodeContext &co
   return nullptr;
 }
 
+/// More elements than any memory holds: byte offsets would not fit their 64 bits.
+static bool isAbsurd(ArrayRef<int64_t> shape) {
+  constexpr int64_t kMostElements = int64_t(1) << 42;
+  int64_t count = 1;
+  for (int64_t size : shape)
+    if (size < 0 || (size != 0 && __builtin_mul_overflow(count, size, &count)) ||
+        count > kMostElements)
+      return true;
+  return false;
+}
+
 /// An If whose condition is known is the branch it takes.
 bool OnnxConverter::convertIf(onnx::NodeOp node, NodeContext &context) {
   auto condition = context.scalar(0);
@@ -67,6 +78,8 @@ bool OnnxConverter::convertIf(onnx::NodeOp node, NodeContext &context) {
         << "the condition must be known at compile time; simplify the model before export";
     return false;
   }
+  if (dependsOnBatch(node))
+    refuseTail(node); // a smaller batch might take the other
   // ONNX sorts attributes by name or not at all: the importer puts then_branch first.
   Region &branch = node.getGraphs()[*condition != 0 ? 0 : 1];
   convertBlock(branch.front());
@@ -79,9 +92,39 @@ bool OnnxConverter::convertIf(onnx::NodeOp node, NodeContext &context) {
     auto found = values.find(output);
     if (found == values.end())
       return false;
-    SmallVector<Value, 1> built = found->second;
+    Built built = found->second;
     values[result] = built;
+    if (DenseElementsAttr whole;
+        trace.follows(output) && matchPattern(single(output), m_Constant(&whole)))
+      trace.record(result, whole, trace.constants(output));
   }
+  return true;
+}
+
+/// The node's operations and results; false after an error.
+bool OnnxConverter::runHandler(NodeContext &context, const OnnxHandler &handler) {
+  onnx::NodeOp node = context.op;
+  unsigned before = problems;
+  Block &block = forward.front();
+  Operation *last = block.empty() ? nullptr : &block.back();
+  auto first = [&] { return last ? std::next(last->getIterator()) : block.begin(); };
+  bool converted = succeeded(handler(context));
+  if (!converted && problems == before)
+    context.error() << "could not be converted";
+  if (!converted || !checkBuilt(context, first())) {
+    for (Value result : node.getResults())
+      values.erase(result);
+    return false;
+  }
+  SmallVector<Built> results;
+  for (Value result : node.getResults())
+    results.push_back(values.lookup(result));
+  countSamples(first(), results);
+  for (auto [result, built] : llvm::zip(node.getResults(), results))
+    if (values.contains(result))
+      values[result] = built;
+  if (trace.active() && (node.getOpType() == "Shape" || node.getOpType() == "Size"))
+    recordShape(node);
   return true;
 }
 
@@ -104,27 +147,42 @@ void OnnxConverter::convertNode(onnx::NodeOp node) {
   }
   current = node;
   currentOperator = b.getStringAttr(operatorName(node));
-  unsigned before = problems;
-  if (failed((*handler)(context))) {
-    if (problems == before)
-      context.error() << "could not be converted";
-    for (Value result : node.getResults())
-      values.erase(result);
-  } else {
-    traceBatch(node);
-  }
+  if (dependsOnBatch(node))
+    convertDependent(context, *handler);
+  else
+    runHandler(context, *handler);
   current = {};
 }
 
-void OnnxConverter::traceBatch(onnx::NodeOp node) {
-  auto core = [&](Value v) {
-    auto found = values.find(v);
-    return found == values.end() || found->second.size() != 1 ? Value() : found->second.front();
-  };
-  if (!trace.follow(node, core) || module->hasAttr("mpc.tail_refused"))
-    return;
-  module->setAttr("mpc.tail_refused",
-                  b.getStringAttr("node " + node.getNodeName() + " computes with the batch size"));
+/// What is wrong with an operation, or nothing.
+static std::string problemOf(Operation &op) {
+  std::string why;
+  llvm::raw_string_ostream os(why);
+  for (Type type : op.getResultTypes())
+    if (auto tensor = dyn_cast<RankedTensorType>(type); tensor && isAbsurd(tensor.getShape())) {
+      os << "it would make a tensor of shape [";
+      llvm::interleaveComma(tensor.getShape(), os);
+      os << "], which has more than 2^42 elements";
+      return why;
+    }
+  ScopedDiagnosticHandler capture(op.getContext(), [&](Diagnostic &diagnostic) {
+    std::string text = diagnostic.str();
+    auto [name, reason] = StringRef(text).split("' op "); // the node's name stands for it
+    os << "its operands or attributes do not fit together: " << (reason.empty() ? name : reason);
+    return success();
+  });
+  (void)op.getName().verifyInvariants(&op);
+  return why;
+}
+
+/// Shapes that the model made and no handler has compared are found by the verifiers.
+bool OnnxConverter::checkBuilt(NodeContext &context, Block::iterator first) {
+  for (Operation &op : llvm::make_range(first, forward.front().end()))
+    if (std::string why = problemOf(op); !why.empty()) {
+      context.error() << why;
+      return false;
+    }
+  return true;
 }
 
 void OnnxConverter::convertBlock(Block &block) {
@@ -159,7 +217,14 @@ LogicalResult OnnxConverter::finish(func::FuncOp graph) {
     auto found = values.find(output);
     if (found == values.end() || found->second.size() != 1)
       return returned.emitError("a graph output is not a tensor; mpc needs tensor outputs");
-    outputs.push_back(found->second.front());
+    Value built = found->second.front();
+    if (trace.follows(output)) {
+      if (Value counted = live(output))
+        built = counted;
+      else if (auto node = output.getDefiningOp<onnx::NodeOp>())
+        refuseTail(node);
+    }
+    outputs.push_back(built);
   }
   func::ReturnOp::create(b, returned.getLoc(), outputs);
   forward.setFunctionType(
@@ -167,6 +232,8 @@ LogicalResult OnnxConverter::finish(func::FuncOp graph) {
   for (unsigned i = 0; i < outputs.size(); ++i)
     if (DictionaryAttr attributes = graph.getResultAttrDict(i))
       forward.setResultAttrs(i, attributes);
+  if (failed(foldEmptyTensors(forward)))
+    return failure();
   eraseDeadOperations(forward.front());
   graph.erase();
   return success();
@@ -196,7 +263,8 @@ LogicalResult OnnxConverter::run() {
   if (problems)
     return failure();
   b.setInsertionPointToEnd(entry);
-  trace.start(forward);
+  analysis.start(forward);
+  trace.start(analysis.batchSize());
   convertBlock(graph.front());
   return problems ? failure() : finish(graph);
 }

@@ -182,6 +182,40 @@ static Value constantPower(OpBuilder &b, Location loc, Value x, double exponent)
   return {};
 }
 
+/// xⁿ of integers, modulo 2⁶⁴, by squaring over the bits of n. x⁻ⁿ is 1 / xⁿ without its fraction:
+/// 0, but for 1 and -1.
+static Value integerPower(OpBuilder &b, Location loc, Value x, Value n) {
+  Type i64 = b.getI64Type();
+  x = castTo(b, loc, x, i64);
+  n = castTo(b, loc, n, i64);
+  auto number = [&](int64_t value) { return splat(b, loc, x.getType(), double(value)); };
+  auto is = [&](arith::CmpIPredicate predicate, Value v, int64_t value) -> Value {
+    return b.createOrFold<arith::CmpIOp>(loc, predicate, v, number(value));
+  };
+  auto select = [&](Value condition, Value yes, Value no) -> Value {
+    return b.createOrFold<arith::SelectOp>(loc, condition, yes, no);
+  };
+  auto odd = [&](int64_t bit) {
+    Value shifted = b.createOrFold<arith::ShRSIOp>(loc, n, number(bit));
+    return is(arith::CmpIPredicate::ne, b.createOrFold<arith::AndIOp>(loc, shifted, number(1)), 0);
+  };
+  int64_t bits = 63;
+  if (DenseElementsAttr constant; matchPattern(n, m_Constant(&constant))) {
+    bits = 0;
+    for (const APInt &value : constant.getValues<APInt>())
+      bits = std::max<int64_t>(bits, value.isNegative() ? 0 : value.getActiveBits());
+  }
+  Value power = number(1), square = x;
+  for (int64_t bit = 0; bit < bits; ++bit) {
+    power = select(odd(bit), mul(b, loc, power, square), power);
+    square = mul(b, loc, square, square);
+  }
+  Value sign = select(odd(0), number(-1), number(1));
+  Value inverse = select(is(arith::CmpIPredicate::eq, x, 1), number(1),
+                         select(is(arith::CmpIPredicate::eq, x, -1), sign, number(0)));
+  return select(is(arith::CmpIPredicate::slt, n, 0), inverse, power);
+}
+
 static LogicalResult convertPow(NodeContext &node) {
   auto xs = broadcastOperands(node, 2);
   if (!xs)
@@ -197,10 +231,8 @@ static LogicalResult convertPow(NodeContext &node) {
             constantPower(b, node.loc, x, constant.getSplatValue<APFloat>().convertToDouble()))
       return pointwiseResult(node, power, element);
   }
-  if (!isFloat(x) && !isFloat(exponent)) {
-    exponent = castTo(b, node.loc, exponent, elementType(x));
-    return node.results({b.createOrFold<math::IPowIOp>(node.loc, x, exponent)});
-  }
+  if (!isFloat(x) && !isFloat(exponent))
+    return node.results({castTo(b, node.loc, integerPower(b, node.loc, x, exponent), element)});
   Type compute = isFloat(x) ? elementType(x) : elementType(exponent);
   Value power = b.createOrFold<math::PowFOp>(node.loc, castTo(b, node.loc, x, compute),
                                              castTo(b, node.loc, exponent, compute));

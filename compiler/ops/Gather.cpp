@@ -99,3 +99,18 @@ LogicalResult ScatterAddOp::verify() {
     return emitOpError("starts from ") << getInit().getType() << " but makes " << type;
   return verifyIndexing(*this, type, getIndices(), tensorType(getUpdates()), getAxis());
 }
+
+// Each update is added at one place: its gradient is read there, and the table's is the result's.
+SmallVector<Value> ScatterAddOp::vjp(OpBuilder &b, ValueRange cotangents, ArrayRef<Type> wanted) {
+  SmallVector<Value> gradients(getNumOperands());
+  if (!cotangents[0])
+    return gradients;
+  if (wanted[1]) {
+    auto type = tensorType(getUpdates()).clone(elementType(cotangents[0]));
+    Value updates = GatherOp::create(b, getLoc(), type, cotangents[0], getIndices(), getAxis());
+    gradients[1] = castTo(b, getLoc(), updates, wanted[1]);
+  }
+  if (getInit() && wanted[2])
+    gradients[2] = castTo(b, getLoc(), cotangents[0], wanted[2]);
+  return gradients;
+}

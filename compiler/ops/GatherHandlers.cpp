@@ -7,6 +7,7 @@
 //===------------------------------------------------------------------------------===//
 
 #include "compiler/ops/Axis.h"
+#include "compiler/ops/BatchAnalysis.h"
 #include "compiler/ops/Build.h"
 #include "compiler/ops/ConstantFold.h"
 #include "compiler/ops/OnnxConversion.h"
@@ -134,19 +135,17 @@ static Value gatherAsSlice(NodeContext &node, Value x, DenseElementsAttr indices
 }
 
 static LogicalResult convertGather(NodeContext &node) {
-  Value x = node.operand(0);
-  if (!x)
+  std::optional<AxisOperand> table = axisOperand(node, 0);
+  if (!table)
     return failure();
-  std::optional<int64_t> axis = normalizedAxis(node, node.intAttr("axis", 0), shapeOf(x).size());
-  if (!axis)
-    return failure();
-  Value indices = resolvedIndices(node, 1, shapeOf(x)[*axis]);
+  auto [x, axis] = *table;
+  Value indices = resolvedIndices(node, 1, shapeOf(x)[axis]);
   if (!indices)
     return failure();
   if (DenseElementsAttr elements = node.constant(1))
-    if (Value part = gatherAsSlice(node, x, elements, *axis))
+    if (Value part = gatherAsSlice(node, x, elements, axis))
       return node.results({part});
-  return node.results({gathered(node, x, indices, *axis)});
+  return node.results({gathered(node, x, indices, axis)});
 }
 
 // Element (i, j) of the indices stands for element (index, j) of x (axis 0): position index ·
@@ -166,35 +165,46 @@ static Value elementPositions(NodeContext &node, Value indices, ArrayRef<int64_t
   return reshape(b, node.loc, positions, {tensorType(indices).getNumElements()});
 }
 
-// Reads axis and indices of GatherElements and ScatterElements; null after an error.
-static Value readElementPositions(NodeContext &node, Value x) {
-  std::optional<int64_t> axis = normalizedAxis(node, node.intAttr("axis", 0), shapeOf(x).size());
-  if (!axis)
-    return {};
-  Value indices = resolvedIndices(node, 1, shapeOf(x)[*axis]);
+// Reads the indices of GatherElements and ScatterElements; null after an error.
+static Value readElementPositions(NodeContext &node, Value x, int64_t axis) {
+  Value indices = resolvedIndices(node, 1, shapeOf(x)[axis]);
   if (!indices)
     return {};
   ArrayRef<int64_t> shape = shapeOf(x), indexShape = shapeOf(indices);
   bool fits = shape.size() == indexShape.size();
   for (int64_t d = 0, rank = shape.size(); fits && d < rank; ++d)
-    fits = d == *axis || indexShape[d] <= shape[d];
+    fits = d == axis || indexShape[d] <= shape[d];
   if (!fits) {
     node.error() << "indices of type " << indices.getType() << " do not fit into " << x.getType();
     return {};
   }
-  return elementPositions(node, indices, shape, *axis);
+  return elementPositions(node, indices, shape, axis);
 }
 
 static Value flat(NodeContext &node, Value v) {
   return reshape(node.b, node.loc, v, {tensorType(v).getNumElements()});
 }
 
+// A gather from the flattened table, where every position is in its own sample's part if the
+// samples are along the same `kept` axes of table and indices.
+static Value gatheredFlat(NodeContext &node, Value table, Value positions,
+                          function_ref<bool(int64_t)> kept) {
+  Value y = gathered(node, table, positions, 0);
+  auto gather = y.getDefiningOp<GatherOp>();
+  if (gather && node.sameSamples(0, 1, kept))
+    gather->setDiscardableAttr(kSameSamplesAttr, node.b.getUnitAttr());
+  return y;
+}
+
 static LogicalResult convertGatherElements(NodeContext &node) {
-  Value x = node.operand(0);
-  Value positions = x ? readElementPositions(node, x) : Value();
+  std::optional<AxisOperand> table = axisOperand(node, 0);
+  if (!table)
+    return failure();
+  auto [x, axis] = *table;
+  Value positions = readElementPositions(node, x, axis);
   if (!positions)
     return failure();
-  Value y = gathered(node, flat(node, x), positions, 0);
+  Value y = gatheredFlat(node, flat(node, x), positions, [&](int64_t d) { return d != axis; });
   return node.results({reshape(node.b, node.loc, y, shapeOf(node.operand(1)))});
 }
 
@@ -257,7 +267,8 @@ static LogicalResult convertGatherND(NodeContext &node) {
   if (!positions)
     return failure();
   int64_t indexed = batchDims + shapeOf(node.operand(1)).back();
-  return node.results({gathered(node, tupleTable(node, x, indexed), positions, 0)});
+  return node.results({gatheredFlat(node, tupleTable(node, x, indexed), positions,
+                                    [&](int64_t d) { return d < batchDims; })});
 }
 
 //===----------------------------------------------------------------------===//
@@ -334,8 +345,12 @@ static Value scattered(NodeContext &node, Value table, Value positions, Value up
 }
 
 static LogicalResult convertScatterElements(NodeContext &node) {
-  Value x = node.operand(0), updates = node.operand(2);
-  Value positions = x && updates ? readElementPositions(node, x) : Value();
+  std::optional<AxisOperand> table = axisOperand(node, 0);
+  Value updates = node.operand(2);
+  if (!table || !updates)
+    return failure();
+  auto [x, axis] = *table;
+  Value positions = readElementPositions(node, x, axis);
   if (!positions)
     return failure();
   if (shapeOf(updates) != shapeOf(node.operand(1)))

@@ -135,8 +135,8 @@ static Value negativeLogLikelihood(NodeContext &node, Value logProbabilities, Va
   Expr total = all(rowLoss);
   if (reduction == "sum")
     return total;
-  Expr weight = all(rows.sum(select(isLabel, weights, 0)));
-  return select(equal(weight, 0), 0, total / weight); // 0 where every label is ignored
+  // Where every label is ignored 0 / 0, as ONNX has it: a training step without a loss is skipped.
+  return total / all(rows.sum(select(isLabel, weights, 0)));
 }
 
 static LogicalResult convertLoss(NodeContext &node, bool softmax) {

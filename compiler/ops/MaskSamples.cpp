@@ -1,4 +1,9 @@
-//===- MaskSamples.cpp - zero for the samples that are not there ------------------===//
+//===- MaskSamples.cpp - nothing in place of the samples that are not there -------===//
+//
+// What is not there changes no result: it is zero where it is added, and its gradient is zero
+// whatever it was replaced with.
+//
+//===------------------------------------------------------------------------------===//
 
 #include "Expression.h"
 
@@ -15,15 +20,15 @@ SmallVector<Value> MaskSamplesOp::vjp(OpBuilder &b, ValueRange cotangents, Array
           Value()};
 }
 
-/// select(row < samples · factor, x, 0); the comparison is per row, in i32.
+/// select(row < samples · factor, x, neutral); the comparison is per row, in i32.
 SmallVector<Value> MaskSamplesOp::expand(OpBuilder &b) {
   Location loc = getLoc();
   ArrayRef<int64_t> shape = shapeOf(getInput());
   int64_t axis = getAxis();
   Value present = presentRows(b, loc, getSamples(), shape[axis], getFactor());
   Value mask = broadcast(b, loc, present, {axis}, shape);
-  return {
-      arith::SelectOp::create(b, loc, mask, getInput(), splat(b, loc, getInput().getType(), 0))};
+  Value absent = neutralTensor(b, loc, getNeutral(), getInput().getType());
+  return {arith::SelectOp::create(b, loc, mask, getInput(), absent)};
 }
 
 Value presentRows(OpBuilder &b, Location loc, Value samples, int64_t rows, int64_t factor) {

@@ -104,8 +104,8 @@ static LogicalResult convertRmsNormalization(NodeContext &node) {
                        axes = llvm::to_vector(llvm::seq<int64_t>(*axis, shape.size()));
   Value wide = widen(b, node.loc, x);
   Value sum = reduce(b, node.loc, ReductionKind::sum, mul(b, node.loc, wide, wide), axes);
-  Value mean = div(b, node.loc, sum,
-                   node.splat(sum.getType(), static_cast<double>(llvm::product_of(inner))));
+  Value count = node.countAlong(x, axes, elementType(sum));
+  Value mean = div(b, node.loc, sum, broadcastScalar(b, node.loc, count, shapeOf(sum)));
   Value shifted =
       add(b, node.loc, mean, node.splat(mean.getType(), node.floatAttr("epsilon", 1e-5f)));
   Value rms = broadcast(b, node.loc, math::SqrtOp::create(b, node.loc, shifted), rows, shape);

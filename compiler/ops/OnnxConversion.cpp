@@ -136,7 +136,7 @@ LogicalResult NodeContext::results(ArrayRef<Value> built) {
       error() << "result " << i << " is not supported; use the model without it";
       return failure();
     }
-    if (failed(checkResult(*this, i, value)))
+    if (!converter.ignoreShapes && failed(checkResult(*this, i, value)))
       return failure();
     converter.values[op->getResult(i)] = {value};
   }
@@ -157,18 +157,47 @@ InFlightDiagnostic NodeContext::error() {
   return diagnostic;
 }
 
-Value NodeContext::randomState() {
-  if (converter.randomState)
-    return converter.randomState;
-  func::FuncOp forward = converter.forward;
+/// The argument of that role and name, added to @forward when first asked for.
+Value OnnxConverter::stateArgument(StringRef role, RankedTensorType type) {
+  for (BlockArgument argument : forward.getArguments()) {
+    auto known =
+        forward.getArgAttrOfType<StringAttr>(argument.getArgNumber(), MpcDialect::kRoleAttr);
+    if (known && known.getValue() == role)
+      return argument;
+  }
   auto attributes =
-      b.getDictionaryAttr({b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr("random_state")),
-                           b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr("random_state"))});
+      b.getDictionaryAttr({b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr(role)),
+                           b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr(role))});
   unsigned position = forward.getNumArguments();
-  if (failed(forward.insertArgument(position, RankedTensorType::get({2}, b.getI64Type()),
-                                    attributes, forward.getLoc())))
+  if (failed(forward.insertArgument(position, type, attributes, forward.getLoc())))
     return {};
-  return converter.randomState = forward.getArgument(position);
+  return forward.getArgument(position);
+}
+
+Value NodeContext::randomState() {
+  return converter.stateArgument("random_state", RankedTensorType::get({2}, b.getI64Type()));
+}
+
+Value NodeContext::countAlong(Value v, ArrayRef<int64_t> axes, Type elementType) {
+  return castTo(b, loc, converter.sizeAlong(loc, v, axes), elementType);
+}
+
+Value NodeContext::rowsLike(Value v, Value like) {
+  SamplePlaces places = converter.analysis.of(like);
+  if (places.mixed())
+    converter.refuseTail(op);
+  for (const SamplePlace &p : places.places)
+    v = converter.masked(loc, v, p, ReductionKind::sum);
+  return v;
+}
+
+bool NodeContext::sameSamples(unsigned i, unsigned j, function_ref<bool(int64_t)> allowed) {
+  SamplePlaces x = converter.analysis.of(operand(i)), y = converter.analysis.of(operand(j));
+  return !x.mixed() && !y.mixed() && !x.none() && x.places.size() == y.places.size() &&
+         llvm::all_of(x.places, [&](const SamplePlace &p) {
+           const SamplePlace *other = y.on(p.axis);
+           return other && other->samePlace(p) && allowed(p.axis);
+         });
 }
 
 int64_t NodeContext::nextRandomOperator() { return converter.randomOperators++; }

@@ -34,8 +34,7 @@ public:
   mlir::StringRef type() { return op.getOpType(); }
   int64_t version() { return op.getSinceVersion(); }
 
-  // Operands: converted values, statically shaped tensors.
-  // -------------------------------------------------------
+  // Operands: converted values, statically shaped tensors. ---------------------------------------
   unsigned operandCount() { return op.getInputs().size(); }
   bool has(unsigned i);                  ///< present, not left out
   mlir::Value operand(unsigned i);       ///< emits an error and returns null if it is left out
@@ -46,16 +45,14 @@ public:
   std::optional<llvm::SmallVector<int64_t>> integers(unsigned i);
   std::optional<double> scalar(unsigned i);
 
-  // Attributes, with ONNX's defaults given by the caller.
-  // ----------------------------------------------------------
+  // Attributes, with ONNX's defaults given by the caller. ----------------------------------------
   int64_t intAttr(mlir::StringRef name, int64_t otherwise);
   double floatAttr(mlir::StringRef name, double otherwise); ///< the attribute's f32 value, widened
   std::string stringAttr(mlir::StringRef name, mlir::StringRef otherwise);
   std::optional<llvm::SmallVector<int64_t>> intsAttr(mlir::StringRef name);
   mlir::Attribute attr(mlir::StringRef name); ///< null if absent
 
-  // Results.
-  // ----------------------------------------------------------------------------------------------------------
+  // Results. -------------------------------------------------------------------------------------
   unsigned resultCount() { return op->getNumResults(); }
   bool resultUsed(unsigned i); ///< has a use or is a graph output
   mlir::LogicalResult
@@ -63,17 +60,26 @@ public:
   mlir::LogicalResult sequenceResult(mlir::ArrayRef<mlir::Value> values);
 
   // Problems: "NODE (OP, opset N): MESSAGE", at the node's location. All are shown at the end;
-  // conversion goes on with the next node. -----------------
+  // conversion goes on with the next node.
   mlir::InFlightDiagnostic error();
 
-  // Randomness.
-  // -------------------------------------------------------------------------------------------------------
+  // Randomness. ----------------------------------------------------------------------------------
   mlir::Value randomState();    ///< the argument of role random_state (tensor<2xi64>), added to
                                 ///< @forward when first asked for
   int64_t nextRandomOperator(); ///< a number of its own for each random operation of the model
 
+  // The number of samples. -----------------------------------------------------------------------
+  /// How many elements a value has along `axes`, as a scalar of that type: a number where no
+  /// sample is among them, else computed from the samples that are there. A sum over such axes
+  /// adds only those, so this is what a mean divides by.
+  mlir::Value countAlong(mlir::Value v, mlir::ArrayRef<int64_t> axes, mlir::Type elementType);
+  /// `v`, which has only the shape of `like`, with the samples where `like` has them: zero for
+  /// those that are not there.
+  mlir::Value rowsLike(mlir::Value v, mlir::Value like);
+  /// Operands i and j hold the samples along the same axes, all of which are allowed.
+  bool sameSamples(unsigned i, unsigned j, llvm::function_ref<bool(int64_t)> allowed);
+
   // Building. All fold at once where their operands are constants: see compiler/ops/Build.h
-  // ----------------------------------------
   mlir::Value splat(mlir::Type tensorType, double value); ///< a constant of that (tensor) type
 
 private:

@@ -1,7 +1,7 @@
 //===- OnnxConverter.h - state of one run of convert-onnx-to-mpc --------------===//
 //
 // What NodeContext, the handlers' view, is a window on: the values converted so far,
-// the batch dimension's trace in integer constants, and the problems found.
+// where the samples are in them and what depends on their number, and the problems found.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -22,32 +22,64 @@ public:
 
 private:
   friend class NodeContext;
+  using Built = llvm::SmallVector<mlir::Value, 1>; ///< a tensor, or those of a sequence
 
   void convertBlock(mlir::Block &block);
   void convertNode(onnx::NodeOp node);
   bool convertIf(onnx::NodeOp node, NodeContext &context);
   const OnnxHandler *findHandler(onnx::NodeOp node, NodeContext &context);
   mlir::LogicalResult finish(mlir::func::FuncOp graph);
-  void traceBatch(onnx::NodeOp node);
+  bool runHandler(NodeContext &context, const OnnxHandler &handler);
+  mlir::Value stateArgument(mlir::StringRef role, mlir::RankedTensorType type);
+  mlir::Value single(mlir::Value v) const;
+  bool checkBuilt(NodeContext &context, mlir::Block::iterator first);
+
+  // CountSamples.cpp
+  mlir::Value samples();
+  mlir::Value sizeAlong(mlir::Location loc, mlir::Value v, llvm::ArrayRef<int64_t> axes);
+  void refuseTail(onnx::NodeOp node);
+  mlir::Value masked(mlir::Location loc, mlir::Value v, const SamplePlace &place,
+                     ReductionKind kind);
+  void maskOperands(mlir::Operation *op);
+  void countSamples(mlir::Block::iterator first, llvm::MutableArrayRef<Built> results);
+  bool dependsOnBatch(onnx::NodeOp node) const;
+  void convertDependent(NodeContext &context, const OnnxHandler &handler);
+  std::optional<llvm::SmallVector<Built>>
+  convertAgain(onnx::NodeOp node, llvm::ArrayRef<std::pair<mlir::Value, mlir::Value>> replaced,
+               bool otherShapes);
+  void recordShape(onnx::NodeOp node);
+  bool recordConstants(onnx::NodeOp node);
+  mlir::Value liveIntegers(mlir::Location loc, mlir::DenseElementsAttr whole,
+                           const BatchTrace::Constants &constants);
+  mlir::Value live(mlir::Value v);
+  SamplePlace rowsOf(mlir::Value v, int64_t axis) const;
+  bool checkSlice(onnx::NodeOp node);
+  bool checkShapeOperands(onnx::NodeOp node);
+
   /// Marks what a handler built with the node's name and operator.
   void notifyOperationInserted(mlir::Operation *op, mlir::OpBuilder::InsertPoint) override;
 
   mlir::ModuleOp module;
   mlir::OpBuilder b;
   mlir::func::FuncOp forward;
-  /// The tensors of each converted value: one, or those of a sequence.
-  llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Value, 1>> values;
-  llvm::DenseSet<mlir::Value> absent; ///< results of onnx.none
+  llvm::DenseMap<mlir::Value, Built> values; ///< of each converted value
+  llvm::DenseSet<mlir::Value> absent;        ///< results of onnx.none
+  BatchAnalysis analysis;                    ///< of what has been built so far
   BatchTrace trace;
+  llvm::DenseMap<mlir::Value, mlir::Value> liveValues; ///< followed values as data; null: unknown
   onnx::NodeOp current;
   mlir::StringAttr currentOperator;
-  mlir::Value randomState;
+  bool ignoreShapes = false; ///< a node is converted for another batch size
   int64_t randomOperators = 0;
   unsigned problems = 0;
 };
 
 /// "Gemm", or "DOMAIN:NAME" outside ONNX's own domain.
 std::string operatorName(onnx::NodeOp node);
+
+/// Values without elements become constants, and so does what only reads such; what cannot is an
+/// error that names the node.
+mlir::LogicalResult foldEmptyTensors(mlir::func::FuncOp forward);
 
 } // namespace mpc
 

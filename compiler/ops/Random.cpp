@@ -65,15 +65,17 @@ static LogicalResult convertDropout(NodeContext &node) {
   }
   auto maskType = tensorType(x).clone(node.b.getI1Type());
   if (ratio == 0)
-    return node.results({x, node.resultUsed(1) ? node.splat(maskType, 1) : Value()});
+    return node.results(
+        {x, node.resultUsed(1) ? node.rowsLike(node.splat(maskType, 1), x) : Value()});
 
   OpBuilder &b = node.b;
   Value state = node.randomState();
   int64_t id = node.nextRandomOperator(), seed = node.intAttr("seed", 0);
   Value y = DropoutOp::create(b, node.loc, x.getType(), x, state, b.getF64FloatAttr(ratio),
                               b.getI64IntegerAttr(id), b.getI64IntegerAttr(seed));
-  Value mask =
-      node.resultUsed(1) ? keptElements(b, node.loc, state, shapeOf(x), ratio, id, seed) : Value();
+  Value mask;
+  if (node.resultUsed(1))
+    mask = node.rowsLike(keptElements(b, node.loc, state, shapeOf(x), ratio, id, seed), x);
   return node.results({y, mask});
 }
 

@@ -177,11 +177,10 @@ struct Reduction {
     ArrayRef<int64_t> shape = shapeOf(x);
     return v.with(broadcast(node.b, node.loc, v, keptDimensions(shape.size(), axes), shape));
   }
-  double count() const {
-    double result = 1;
-    for (int64_t axis : axes)
-      result *= shapeOf(x)[axis];
-    return result;
+  Expr mean(const Expr &v) const {
+    Expr total = sum(v);
+    Value count = node.countAlong(node.operand(0), axes, elementType(total));
+    return total / v.with(broadcastScalar(node.b, node.loc, count, shapeOf(total)));
   }
 };
 } // namespace
@@ -291,8 +290,7 @@ void registerReductionHandlers(OnnxRegistry &r) {
   r.add("ReduceMax", {1, 11, 12, 13, 18, 20}, plain(ReductionKind::max));
   r.add("ReduceMin", {1, 11, 12, 13, 18, 20}, plain(ReductionKind::min));
   SmallVector<int64_t> float18 = {1, 11, 13, 18};
-  r.add("ReduceMean", float18,
-        reduction([](const Reduction &n) { return n.sum(n.x) / n.count(); }));
+  r.add("ReduceMean", float18, reduction([](const Reduction &n) { return n.mean(n.x); }));
   r.add("ReduceSumSquare", float18, reduction([](const Reduction &n) { return n.sum(n.x * n.x); }));
   r.add("ReduceL1", float18, reduction([](const Reduction &n) { return n.sum(abs(n.x)); }, true));
   r.add("ReduceL2", float18,

@@ -59,16 +59,11 @@ OpFoldResult BroadcastOp::fold(FoldAdaptor adaptor) {
     return getResult();
   }
   auto type = cast<RankedTensorType>(getType());
-  DenseElementsAttr elements = foldableElements(adaptor.getInput());
+  auto elements = dyn_cast_if_present<DenseElementsAttr>(adaptor.getInput());
   if (!elements || (!elements.isSplat() && type.getNumElements() > kMaxFoldedBroadcast))
     return {};
-  SmallVector<int64_t> strides = rowMajorStrides(shapeOf(getInput()));
-  return mapConstant(elements, type, [&](ArrayRef<int64_t> index) {
-    int64_t position = 0;
-    for (auto [d, stride] : llvm::zip_equal(getDimensions(), strides))
-      position += index[d] * stride;
-    return position;
-  });
+  return foldView(elements, type,
+                  [&](ArrayRef<int64_t> index, size_t d) { return index[getDimensions()[d]]; });
 }
 
 // The gradient of a repetition is the sum over the dimensions that were new.
@@ -153,16 +148,11 @@ OpFoldResult TransposeOp::fold(FoldAdaptor adaptor) {
     getInputMutable().assign(inner.getInput());
     return getResult();
   }
-  DenseElementsAttr elements = foldableElements(adaptor.getInput());
-  if (!elements)
-    return {};
-  SmallVector<int64_t> strides = rowMajorStrides(shapeOf(getInput()));
-  return mapConstant(elements, cast<RankedTensorType>(getType()), [&](ArrayRef<int64_t> index) {
-    int64_t position = 0;
-    for (auto [i, p] : llvm::zip_equal(index, getPermutation()))
-      position += i * strides[p];
-    return position;
-  });
+  SmallVector<int64_t> inverse(getPermutation().size());
+  for (auto [i, p] : llvm::enumerate(getPermutation()))
+    inverse[p] = i;
+  return foldView(adaptor.getInput(), cast<RankedTensorType>(getType()),
+                  [&](ArrayRef<int64_t> index, size_t d) { return index[inverse[d]]; });
 }
 
 SmallVector<Value> TransposeOp::vjp(OpBuilder &b, ValueRange cotangents, ArrayRef<Type> wanted) {

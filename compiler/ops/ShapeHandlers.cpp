@@ -358,7 +358,7 @@ static LogicalResult convertEyeLike(NodeContext &node) {
         column = IotaOp::create(node.b, node.loc, indexType, 1);
   Value diagonal = add(node.b, node.loc, row, node.splat(indexType, node.intAttr("k", 0)));
   Value equal = arith::CmpIOp::create(node.b, node.loc, arith::CmpIPredicate::eq, column, diagonal);
-  return node.results({castTo(node.b, node.loc, equal, type)});
+  return node.results({node.rowsLike(castTo(node.b, node.loc, equal, type), x)});
 }
 
 void mpc::registerShapeHandlers(OnnxRegistry &r) {

@@ -66,16 +66,9 @@ OpFoldResult SliceOp::fold(FoldAdaptor adaptor) {
     getInputMutable().assign(inner.getInput());
     return getResult();
   }
-  DenseElementsAttr elements = foldableElements(adaptor.getInput());
-  if (!elements)
-    return {};
-  SmallVector<int64_t> strides = rowMajorStrides(shapeOf(getInput()));
-  return mapConstant(elements, cast<RankedTensorType>(getType()), [&](ArrayRef<int64_t> index) {
-    int64_t position = 0;
-    for (auto [i, start, step, stride] : llvm::zip_equal(index, getStarts(), getSteps(), strides))
-      position += (start + i * step) * stride;
-    return position;
-  });
+  return foldView(
+      adaptor.getInput(), cast<RankedTensorType>(getType()),
+      [&](ArrayRef<int64_t> index, size_t d) { return getStarts()[d] + index[d] * getSteps()[d]; });
 }
 
 // The cotangent goes back to where its elements came from: with step t, |t| - 1 zeros between

@@ -111,8 +111,8 @@ static SmallVector<int64_t> evenSizes(int64_t size, int64_t chunk, int64_t count
 static LogicalResult checkSizes(NodeContext &node, ArrayRef<int64_t> sizes, int64_t size) {
   int64_t total = 0;
   for (int64_t part : sizes) {
-    if (part < 0)
-      return node.error() << "a part has the size " << part;
+    if (part < 0 || part > size)
+      return node.error() << "a part has the size " << part << " along an axis of " << size;
     total += part;
   }
   if (total != size)
@@ -121,13 +121,11 @@ static LogicalResult checkSizes(NodeContext &node, ArrayRef<int64_t> sizes, int6
 }
 
 static LogicalResult convertSplit(NodeContext &node) {
-  Value x = node.operand(0);
-  if (!x)
+  std::optional<AxisOperand> whole = axisOperand(node, 0);
+  if (!whole)
     return failure();
-  std::optional<int64_t> axis = normalizedAxis(node, node.intAttr("axis", 0), shapeOf(x).size());
-  if (!axis)
-    return failure();
-  int64_t size = shapeOf(x)[*axis], count = node.resultCount();
+  auto [x, axis] = *whole;
+  int64_t size = shapeOf(x)[axis], count = node.resultCount();
   std::optional<SmallVector<int64_t>> sizes;
   if (node.version() < 13 && node.version() > 1)
     sizes = node.intsAttr("split");
@@ -149,7 +147,7 @@ static LogicalResult convertSplit(NodeContext &node) {
     return node.error() << "has " << sizes->size() << " sizes for " << count << " outputs";
   if (failed(checkSizes(node, *sizes, size)))
     return failure();
-  return node.results(parts(node, x, *axis, *sizes));
+  return node.results(parts(node, x, axis, *sizes));
 }
 
 static LogicalResult joined(NodeContext &node, ArrayRef<Value> inputs, int64_t givenAxis) {
@@ -217,6 +215,10 @@ static LogicalResult readPads(NodeContext &node, int64_t rank, SmallVector<int64
     low[*axis] = (*pads)[i];
     high[*axis] = (*pads)[i + axes.size()];
   }
+  constexpr int64_t kWidest = int64_t(1) << 40; // sizes stay far from 64 bits
+  for (int64_t amount : *pads)
+    if (std::abs(amount / 2) > kWidest / 2)
+      return node.error() << "a pad of " << amount << " elements is beyond the size of any tensor";
   return success();
 }
 
@@ -231,6 +233,10 @@ static LogicalResult mirroredPositions(NodeContext &node, StringRef mode, int64_
     return node.error() << "reflects " << widest << " elements on axis " << axis
                         << ", which has only " << n << "; a reflection may be at most " << n - 1
                         << " wide";
+  constexpr int64_t kMostPositions = 1 << 24; // they become a constant of indices
+  if (low + n + high > kMostPositions)
+    return node.error() << "pads axis " << axis << " to " << low + n + high << " elements; mode "
+                        << mode << " makes at most " << kMostPositions;
   for (int64_t p = -low; p < n + high; ++p) {
     if (mode == "edge")
       positions.push_back(std::clamp<int64_t>(p, 0, n - 1));
@@ -345,15 +351,22 @@ static LogicalResult convertTrilu(NodeContext &node) {
 // Sequences
 //===----------------------------------------------------------------------===//
 
+/// More parts would be more operations than any model has.
+static constexpr int64_t kMostParts = 1 << 16;
+
 static LogicalResult convertSplitToSequence(NodeContext &node) {
-  Value x = node.operand(0);
-  if (!x)
+  std::optional<AxisOperand> whole = axisOperand(node, 0);
+  if (!whole)
     return failure();
-  std::optional<int64_t> axis = normalizedAxis(node, node.intAttr("axis", 0), shapeOf(x).size());
-  if (!axis)
-    return failure();
-  int64_t size = shapeOf(x)[*axis];
-  SmallVector<int64_t> sizes(size, 1);
+  auto [x, axis] = *whole;
+  int64_t size = shapeOf(x)[axis];
+  auto tooMany = [&](int64_t count) -> LogicalResult {
+    if (count <= kMostParts)
+      return success();
+    return node.error() << "makes " << count << " parts; at most " << kMostParts
+                        << " are supported";
+  };
+  SmallVector<int64_t> sizes;
   bool keep = node.has(1) || node.intAttr("keepdims", 1);
   if (node.has(1)) {
     std::optional<SmallVector<int64_t>> given = node.integers(1);
@@ -364,16 +377,23 @@ static LogicalResult convertSplitToSequence(NodeContext &node) {
     if (DenseElementsAttr split = node.constant(1); split && split.getType().getRank() == 0) {
       if (sizes[0] < 1)
         return node.error() << "a part has the size " << sizes[0];
-      sizes = evenSizes(size, sizes[0], llvm::divideCeil(size, sizes[0]));
+      int64_t count = llvm::divideCeil(size, sizes[0]);
+      if (failed(tooMany(count)))
+        return failure();
+      sizes = evenSizes(size, sizes[0], count);
     }
+  } else {
+    if (failed(tooMany(size)))
+      return failure();
+    sizes.assign(size, 1);
   }
   if (failed(checkSizes(node, sizes, size)))
     return failure();
-  SmallVector<Value> values = parts(node, x, *axis, sizes);
+  SmallVector<Value> values = parts(node, x, axis, sizes);
   if (!keep)
     for (Value &value : values) {
       SmallVector<int64_t> shape(shapeOf(value));
-      shape.erase(shape.begin() + *axis);
+      shape.erase(shape.begin() + axis);
       value = reshape(node.b, node.loc, value, shape);
     }
   return node.sequenceResult(values);

@@ -43,7 +43,6 @@ constexpr const char *kRoles[] = {"input",
                                   "loss_scale",
                                   "growth_tracker",
                                   "applied_steps",
-                                  "gradient_weight",
                                   "accumulated_count",
                                   "constant",
                                   "gradient",
@@ -191,6 +190,14 @@ private:
     if (root.has("batch_axis"))
       for (const auto &[name, item] : root["batch_axis"].members())
         p.batch_axis[name] = item.integer(0, 64);
+    if (root.has("output_samples"))
+      for (const auto &[name, item] : root["output_samples"].members()) {
+        std::vector<int64_t> where = item.integers(OutputSamples::kSeveral);
+        constexpr int64_t kMostAxes = 64, kMostBlocks = int64_t(1) << 31;
+        if (where.size() != 2 || where[0] > kMostAxes || where[1] < 1 || where[1] > kMostBlocks)
+          item.fail("an axis and a number of blocks expected");
+        p.output_samples[name] = {where[0], where[1]};
+      }
     if (root.has("index_limit"))
       for (const auto &[name, item] : root["index_limit"].members())
         p.index_limit[name] = item.integer(0);

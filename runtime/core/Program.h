@@ -71,7 +71,6 @@ enum class Role : uint8_t {
   loss_scale,
   growth_tracker,
   applied_steps,
-  gradient_weight,
   accumulated_count, // region states
   constant,          // region constants
   gradient,
@@ -154,6 +153,13 @@ struct ExportHole {
   uint32_t tensor;
 };
 
+/// Where an output holds the samples: `blocks` times all of them along `axis`.
+struct OutputSamples {
+  static constexpr int64_t kNone = -1;    ///< the same for the batch as a whole
+  static constexpr int64_t kSeveral = -2; ///< along several axes, so that batches do not join
+  int64_t axis = kNone, blocks = 1;
+};
+
 struct Program {
   const MpcProgram *raw = nullptr;
   std::string model_name, precision, loss, optimizer, target, cpu, compiler_version;
@@ -165,6 +171,7 @@ struct Program {
   std::string tail_refused_why; ///< empty: a last batch of fewer samples can be trained
   std::map<std::string, int64_t>
       batch_axis; ///< per input (and "labels"): the axis that --batch bound (0 mostly)
+  std::map<std::string, OutputSamples> output_samples; ///< of @predict; may lack a name
   std::map<std::string, int64_t> index_limit; ///< per integer input that indexes a table: its valid
                                               ///< indices are [-limit, limit)
   std::vector<std::string> notes;             ///< what was decided about the model

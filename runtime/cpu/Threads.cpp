@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sched.h>
 #include <string>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 using namespace mpc::cpu;
@@ -29,10 +30,10 @@ void mpc::cpu::restartWithShortWaits(char **argv) {
   constexpr const char *kSpins = "5000";
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY") || usableCpus() == 1)
     return;
-  char path[4096];
-  ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-  if (length <= 0 || setenv("GOMP_SPINCOUNT", kSpins, 0) != 0)
+  // From the kernel and not from /proc, which a chroot may lack. Where the loader was started with
+  // this program as its argument, AT_EXECFN is the loader's path, and AT_BASE is 0.
+  auto *self = reinterpret_cast<const char *>(getauxval(AT_EXECFN));
+  if (!self || getauxval(AT_BASE) == 0 || setenv("GOMP_SPINCOUNT", kSpins, 0) != 0)
     return;
-  path[length] = 0;
-  execv(path, argv); // returns only if it fails: then threads wait as long as libgomp thinks right
+  execv(self, argv); // returns only if it fails: then threads wait as long as libgomp thinks right
 }

@@ -21,15 +21,45 @@
 
 using namespace mpc;
 
+/// Bytes of the character at `at` (RFC 3629: no overlong forms, no surrogates, at most U+10FFFF);
+/// 0: none.
+static size_t characterBytes(const std::string &text, size_t at) {
+  auto byte = [&](size_t i) -> unsigned {
+    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0;
+  };
+  unsigned first = byte(0), second = byte(1);
+  if (first < 0x80)
+    return 1;
+  unsigned low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  unsigned high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  size_t length = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+  bool valid = length != 0 && second >= low && second <= high;
+  for (size_t i = 2; i < length; ++i)
+    valid = valid && (byte(i) & 0xc0) == 0x80;
+  return valid ? length : 0;
+}
+
+bool mpc::isUtf8(const std::string &text) {
+  for (size_t at = 0, length; at < text.size(); at += length)
+    if (length = characterBytes(text, at); length == 0)
+      return false;
+  return true;
+}
+
 std::string mpc::quote(const std::string &text) {
   std::string result = "'";
-  for (unsigned char c : text) {
-    if (c == '\'' || c == '\\') {
+  for (size_t at = 0; at < text.size(); ++at) {
+    unsigned char c = static_cast<unsigned char>(text[at]);
+    size_t length = characterBytes(text, at);
+    if (length > 1) {
+      result += text.substr(at, length);
+      at += length - 1;
+    } else if (c == '\'' || c == '\\') {
       result += '\\';
       result += static_cast<char>(c);
     } else if (c == '\n') {
       result += "\\n";
-    } else if (c < 0x20 || c == 0x7f) {
+    } else if (c < 0x20 || c == 0x7f || length == 0) {
       char escape[8];
       snprintf(escape, sizeof escape, "\\x%02x", c);
       result += escape;
@@ -45,7 +75,8 @@ std::string mpc::systemMessage(const std::string &path, int error) {
 }
 
 MappedFile::MappedFile(const std::string &path) {
-  int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: opening a pipe must not wait for a writer.
+  int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0)
     throw Error("cannot read " + systemMessage(path, errno));
   struct stat facts;

@@ -17,8 +17,11 @@
 
 namespace mpc {
 
-/// `text` in single quotes, with control characters and quotes escaped: for messages.
+/// `text` in single quotes, with quotes, control characters and bytes that are no UTF-8 escaped:
+/// for messages.
 std::string quote(const std::string &text);
+
+bool isUtf8(const std::string &text);
 
 /// "FILE: <text of errno>", for messages.
 std::string systemMessage(const std::string &path, int error);

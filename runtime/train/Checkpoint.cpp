@@ -11,6 +11,7 @@
 #include "runtime/core/Error.h"
 #include "runtime/data/Array.h"
 #include "runtime/train/State.h"
+#include <algorithm>
 #include <cstring>
 
 #define XXH_INLINE_ALL
@@ -23,6 +24,8 @@ static constexpr char kFormat[] = "mpc-checkpoint", kVersion[] = "1";
 static constexpr char kTemporary[] = ".mpc-checkpoint.tmp";
 static constexpr char kHashField[] = "\"hash\":\"";
 static constexpr size_t kHashDigits = 32;
+/// As the safetensors library; the JSON of a header takes many times its bytes.
+static constexpr uint64_t kMostHeaderBytes = 100 << 20;
 
 namespace {
 
@@ -140,6 +143,8 @@ CheckpointFile::CheckpointFile(const std::string &path) : name(path), file(path)
   if (length > size - sizeof length)
     damaged("its header wants " + std::to_string(length) + " bytes, " +
             std::to_string(size - sizeof length) + " found");
+  if (length > kMostHeaderBytes)
+    damaged("its header has " + std::to_string(length) + " bytes");
   std::string header(reinterpret_cast<const char *>(file.data()) + sizeof length, length);
   const unsigned char *data = file.data() + sizeof length + length;
   size_t dataSize = size - sizeof length - length;
@@ -164,15 +169,21 @@ CheckpointFile::CheckpointFile(const std::string &path) : name(path), file(path)
     if (hash.digits() != stored)
       damaged("its content does not have the hash that was written with it (cut off, or bytes "
               "changed)");
-    runState = stateFromJson(json::parse(metadata.at("state").get<std::string>()));
+    try {
+      runState = stateFromJson(json::parse(metadata.at("state").get<std::string>()));
+    } catch (const Error &error) {
+      damaged(error.what());
+    }
     for (const auto &[key, entry] : parsed.items()) {
       if (key == "__metadata__")
         continue;
       Tensor tensor{ElementType::f32, entry.at("shape").get<std::vector<int64_t>>(), nullptr, 0};
       std::string type = entry.at("dtype").get<std::string>();
-      for (const DataType &known : kDataTypes)
-        if (type == known.name)
-          tensor.type = known.type;
+      const DataType *known = std::find_if(std::begin(kDataTypes), std::end(kDataTypes),
+                                           [&](const DataType &k) { return type == k.name; });
+      if (known == std::end(kDataTypes))
+        damaged(quote(key) + " has elements of type " + quote(type));
+      tensor.type = known->type;
       uint64_t begin = entry.at("data_offsets").at(0).get<uint64_t>();
       uint64_t end = entry.at("data_offsets").at(1).get<uint64_t>();
       if (begin > end || end > dataSize)
@@ -182,7 +193,8 @@ CheckpointFile::CheckpointFile(const std::string &path) : name(path), file(path)
       tensors.emplace(key, std::move(tensor));
     }
   } catch (const json::exception &error) {
-    damaged(error.what());
+    std::string why = error.what(); // "[json.exception.…] what is wrong"
+    damaged("its header: " + why.substr(why.find("] ") + 2));
   }
 }
 

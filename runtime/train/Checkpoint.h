@@ -40,7 +40,8 @@ struct RunState {
 /// The hyperparameters by option name ("lr", "clip-norm", …).
 nlohmann::json toJson(const Hyperparameters &hyper);
 nlohmann::json toJson(const RunState &state);
-/// Throws nlohmann::json::exception where a field is missing.
+/// Throws nlohmann::json::exception where a field is missing or of another type, Error where it has
+/// a value that no run writes.
 RunState stateFromJson(const nlohmann::json &json);
 
 /// Writes the device's parameters, statistics and optimizer states with `state` to `path`, under a

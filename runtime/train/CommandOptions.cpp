@@ -1,7 +1,8 @@
 //===- CommandOptions.cpp - options with exact numbers and shown defaults ------------===//
 //
-// An option that could have no effect (a momentum for Adam, a loss scale without scaling) is
-// refused: whoever writes it believes that it does something.
+// An option that could have no effect (a momentum for Adam, a loss scale without scaling, a
+// final rate for a constant one) is refused: whoever writes it believes that it does something.
+// Writing down what holds anyway (--momentum 0 for Adam) is no such thing.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -58,8 +59,9 @@ TrainCommand::TrainCommand(CLI::App &app, const Program &program) : app(app), pr
   Hyperparameters &h = options.hyper;
   if (program.optimizer == "adamw")
     h.weight_decay = 0.01;
-  // The largest scale whose double is still finite in f32.
-  constexpr double kMaxScale = 0x1p127, kHuge = 1e300;
+  // The largest scale whose double is still finite in f32; numbers that the program can hold.
+  constexpr double kMaxScale = 0x1p127;
+  const double kHuge = program.precision == "fp64" ? 1e300 : 3e38;
 
   addText(app, "--data", data, "training set, see below", "DATASET")->required();
   addText(app, "--valid", valid, "validation set, evaluated after each epoch", "DATASET");
@@ -85,8 +87,9 @@ TrainCommand::TrainCommand(CLI::App &app, const Program &program) : app(app), pr
   addReal(app, "--gamma", h.gamma, "factor of each decay (step)", 0, kHuge);
   addReal(app, "--final-lr", h.final_lr, "last learning rate (linear, cosine)", 0, kHuge);
   addInteger(app, "--warmup", h.warmup, "applied steps in which the learning rate rises", 0, kMany);
-  addReal(app, "--clip-norm", h.clip_norm, "largest global norm of the gradients", 1e-300, kHuge);
-  addInteger(app, "--accumulate", h.accumulate, "micro-batches per optimizer step", 1, 1 << 20);
+  addReal(app, "--clip-norm", h.clip_norm, "largest global norm of the gradients", 1e-30, kHuge);
+  addInteger(app, "--accumulate", h.accumulate, "micro-batches per optimizer step", 1,
+             kMostMicroBatches);
   addInteger(app, "--seed", seed, "seed of shuffling, dropout, crops and flips", 0, INT64_MAX);
   app.add_flag("--no-shuffle", noShuffle, "samples in file order");
   app.add_flag("--drop-tail", h.drop_tail, "leave a smaller last batch out");
@@ -134,8 +137,28 @@ void TrainCommand::checkOptimizer() const {
     if (program.loss_scale_mode != "dynamic" && given(name))
       throw UsageError(std::string("--") + name + ": this program was compiled with --loss-scale=" +
                        (program.loss_scale_mode.empty() ? "none" : program.loss_scale_mode));
+  if (!isUtf8(options.hyper.no_decay)) // it goes into checkpoints, which are JSON
+    throw UsageError("--no-decay: " + quote(options.hyper.no_decay) +
+                     " is not UTF-8, as the names of parameters are");
   if (!options.hyper.no_decay.empty())
     Regex("--no-decay", options.hyper.no_decay);
+}
+
+void TrainCommand::checkSchedule() const {
+  const std::string &schedule = options.hyper.schedule;
+  if (schedule == "step" && !options.hyper.step_size)
+    throw UsageError("--schedule step needs --step-size");
+  auto refuse = [&](const char *name, const char *owners) {
+    if (given(name))
+      throw UsageError(std::string("--") + name + " belongs to --schedule " + owners +
+                       "; this run's is " + schedule);
+  };
+  if (schedule != "step") {
+    refuse("step-size", "step");
+    refuse("gamma", "step");
+  }
+  if (schedule != "linear" && schedule != "cosine")
+    refuse("final-lr", "linear and cosine");
 }
 
 void TrainCommand::checkFolder() const {
@@ -168,7 +191,6 @@ TrainOptions TrainCommand::finish() {
     throw UsageError("--lr is required");
   if (!options.epochs && !options.steps)
     throw UsageError("one of --epochs and --steps is required");
-  if (options.hyper.schedule == "step" && !options.hyper.step_size)
-    throw UsageError("--schedule step needs --step-size");
+  checkSchedule();
   return options;
 }

@@ -26,6 +26,7 @@ public:
 
 private:
   void checkOptimizer() const;
+  void checkSchedule() const;
   void checkFolder() const;
   bool given(const char *name) const { return options.given.count(name) != 0; }
 

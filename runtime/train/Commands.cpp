@@ -1,5 +1,6 @@
 //===- Commands.cpp - the command line of a compiled trainer -------------------------===//
 
+#include "runtime/core/Arguments.h"
 #include "runtime/core/Error.h"
 #include "runtime/train/CommandOptions.h"
 #include "runtime/train/Eval.h"
@@ -23,7 +24,7 @@ struct Common {
     addText(app, "--checkpoint", checkpoint,
             "weights to start from: a checkpoint, or a folder (its newest whole one)", "FILE")
         ->default_str("the weights in the program");
-    addInteger(app, "--threads", threads, "CPU threads; 0: all cores", 0, 1 << 16);
+    addInteger(app, "--threads", threads, "CPU threads; 0: all cores", 0, 1024);
     addText(app, "--device", device, "device number, or sim for the simulator", "N|sim")
         ->default_str("0");
   }
@@ -182,6 +183,8 @@ int Commands::runExport() {
 }
 
 int Commands::run(int argc, char **argv) {
+  if (std::string empty = argumentWithoutValue(argc, argv); !empty.empty())
+    throw UsageError(empty + ": a value is missing behind '='");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &error) {

@@ -48,7 +48,8 @@ Evaluation Evaluator::run() {
     hits += hit;
   }
   Evaluation result;
-  result.loss = losses / counts;
+  result.count = counts;
+  result.loss = counts != 0 ? losses / counts : std::nan("");
   if (classes)
     result.accuracy = hits / counts;
   return result;
@@ -56,6 +57,8 @@ Evaluation Evaluator::run() {
 
 std::string mpc::evaluationText(const Evaluation &evaluation) {
   std::string text = "loss " + numberText(evaluation.loss);
+  if (evaluation.count == 0)
+    text += ": no label counts, all are the ignored one";
   if (evaluation.hasAccuracy())
     text += ", accuracy " + numberText(evaluation.accuracy);
   return text;

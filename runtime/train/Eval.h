@@ -10,7 +10,8 @@
 namespace mpc {
 
 struct Evaluation {
-  double loss = 0; ///< mean over the loss elements that count
+  double loss = 0;  ///< mean over the loss elements that count; NaN where none does
+  double count = 0; ///< of these
   double accuracy = std::numeric_limits<double>::quiet_NaN(); ///< where labels are classes
   bool hasAccuracy() const { return accuracy == accuracy; }
 };
@@ -31,7 +32,7 @@ private:
   std::vector<int64_t> order;
 };
 
-/// "loss 0.25, accuracy 0.91"
+/// "loss 0.25, accuracy 0.91"; says why there is no loss where no label counts.
 std::string evaluationText(const Evaluation &evaluation);
 
 /// Refuses a number of samples whose last batch is smaller, if the program cannot run that.

@@ -72,12 +72,11 @@ void mpc::grad(const Program &program, Device &device, const DatasetSpec &inputs
     device.write(program.tensors[static_cast<size_t>(index)], values);
   }
 
-  Scalar lossScale(program, device, Role::loss_scale), loss(program, device, Role::loss);
-  Scalar gradientWeight(program, device, Role::gradient_weight);
+  Scalar lossScale(program, device, Role::loss_scale), loss(program, device, Role::loss),
+      count(program, device, Role::count);
   std::vector<Gradient> gradients = gradientsOf(program);
   while (true) {
     lossScale.setReal(scale);
-    gradientWeight.setReal(1);
     resetWorkingStatistics(program, device); // the forward pass updates the copy
     device.run(kEntry);
     const Gradient *bad = nullptr;
@@ -99,6 +98,10 @@ void mpc::grad(const Program &program, Device &device, const DatasetSpec &inputs
     scale = std::max(scale / 2, 1.0);
   }
 
+  bool counts = count.real(1) != 0;
+  if (!counts)
+    warn("no label of the batch counts (all are the ignored one, " +
+         std::to_string(program.ignore_index) + "): the loss is NaN, the gradients are 0");
   int lossIndex = program.find(Role::loss);
   ElementType real =
       lossIndex >= 0 ? program.tensors[static_cast<size_t>(lossIndex)].type : ElementType::f32;
@@ -107,7 +110,7 @@ void mpc::grad(const Program &program, Device &device, const DatasetSpec &inputs
     items.push_back({gradient.name, gradient.tensor->type, gradient.tensor->shape});
   NpyWriter writer(output, items);
   unsigned char bytes[8];
-  double values[2] = {loss.real(), lossScale.real(1)};
+  double values[2] = {counts ? loss.real() : std::nan(""), lossScale.real(1)};
   for (size_t i = 0; i < 2; ++i) {
     convertReals(ElementType::f64, &values[i], real, bytes, 1);
     writer.append(i, bytes, 1);

@@ -11,6 +11,9 @@ namespace {
 /// "[samples, 1, 28, 28]"
 std::string shapeOf(const Program &program, const TensorInfo &tensor) {
   int axis = tensor.role == Role::parameter ? -1 : batchAxis(program, tensor);
+  if (auto known = program.output_samples.find(tensor.name);
+      tensor.role == Role::output && known != program.output_samples.end())
+    axis = known->second.blocks == 1 ? static_cast<int>(known->second.axis) : -1;
   std::string text;
   for (size_t d = 0; d < tensor.shape.size(); ++d)
     text += (d ? ", " : "") +

@@ -33,27 +33,39 @@ OutputPlan planOutput(const Program &program, const TensorInfo &tensor, int64_t 
   plan.tensor = &tensor;
   plan.shape = tensor.shape;
   plan.batch.resize(tensor.bytes());
-  int axis = batchAxis(program, tensor);
-  // Rows of all samples one after the other, as in [samples · positions, classes].
-  if (axis < 0 && !tensor.shape.empty() && tensor.shape[0] > 0 &&
-      tensor.shape[0] % program.batch == 0)
-    axis = 0;
-  plan.perSample = axis >= 0;
-  if (axis < 0) {
-    if (samples != program.batch)
-      throw Error("output " + quote(tensor.name) + " has no axis of samples (its shape is " +
-                  shapeText(tensor.shape) + "): give exactly " + std::to_string(program.batch) +
-                  " samples, not " + std::to_string(samples));
+  auto known = program.output_samples.find(tensor.name);
+  OutputSamples where;
+  if (known != program.output_samples.end()) {
+    where = known->second;
+  } else {
+    where.axis = batchAxis(program, tensor);
+    // Rows of all samples one after the other, as in [samples · positions, classes].
+    if (where.axis < 0 && !tensor.shape.empty() && tensor.shape[0] > 0 &&
+        tensor.shape[0] % program.batch == 0)
+      where.axis = 0;
+  }
+  plan.perSample = where.axis >= 0;
+  if (where.axis < 0) {
+    // One call gives it; of a part of a batch only if it is the same whatever fills the batch up.
+    bool exact = known != program.output_samples.end() && where.axis == OutputSamples::kNone;
+    if (exact ? samples > program.batch : samples != program.batch)
+      throw Error("output " + quote(tensor.name) + " belongs to no single sample (its shape is " +
+                  shapeText(tensor.shape) + "): give " + (exact ? "at most " : "exactly ") +
+                  std::to_string(program.batch) + " samples, not " + std::to_string(samples));
     plan.inner = tensor.elements();
     return plan;
   }
-  size_t at = static_cast<size_t>(axis);
-  plan.rows = tensor.shape[at] / program.batch;
+  size_t at = static_cast<size_t>(where.axis);
+  if (at >= tensor.shape.size() || tensor.shape[at] % (program.batch * where.blocks) != 0)
+    throw Error("output " + quote(tensor.name) +
+                " does not hold the samples where the program says (compile the model again)");
+  plan.outer = where.blocks;
+  plan.rows = tensor.shape[at] / (program.batch * where.blocks);
   for (size_t d = 0; d < at; ++d)
     plan.outer *= tensor.shape[d];
   for (size_t d = at + 1; d < tensor.shape.size(); ++d)
     plan.inner *= tensor.shape[d];
-  plan.shape[at] = plan.rows * samples;
+  plan.shape[at] = where.blocks * plan.rows * samples;
   if (plan.outer > 1)
     plan.whole.resize(static_cast<size_t>(elementCount(plan.shape)) * elementSize(tensor.type));
   return plan;

@@ -1,6 +1,7 @@
 //===- Progress.cpp - what a run shows on the console --------------------------------===//
 
 #include "runtime/train/Progress.h"
+#include "runtime/train/Checkpoint.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -58,7 +59,7 @@ void Progress::show(const Step &s, int64_t samplesSoFar) {
   if (scaled)
     text += "  scale " + numberText(s.scale);
   if (s.skipped)
-    text += "  skipped (overflow)";
+    text += std::string("  skipped (") + s.skipped + ")";
   text +=
       "  " +
       (rate < 1000 ? numberText(std::round(rate * 10) / 10) : std::to_string(std::llround(rate))) +
@@ -81,6 +82,11 @@ void Progress::show(const Step &s, int64_t samplesSoFar) {
   fflush(stdout);
   drawn = true;
   nextRedraw = now + std::chrono::milliseconds(100);
+}
+
+void Progress::warning(const std::string &text) {
+  eraseBar();
+  warn(text);
 }
 
 void Progress::line(const std::string &text) {

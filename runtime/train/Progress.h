@@ -17,7 +17,7 @@ public:
     int64_t step, steps; ///< done, of the whole run
     int64_t epoch;       ///< from 1
     double loss, lr, scale;
-    bool skipped;
+    const char *skipped; ///< why the step was not applied; null: it was
   };
 
   /// `logEvery`: a line every so many steps where there is no terminal; 0: none. `scaled`: the
@@ -33,6 +33,8 @@ public:
   void show(const Step &step, int64_t samplesSoFar);
   /// A line that stays (an epoch's result).
   void line(const std::string &text);
+  /// The same on the standard error, as mpc::warn.
+  void warning(const std::string &text);
 
 private:
   void eraseBar();

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------------===//
 
+#include "runtime/core/Error.h"
 #include "runtime/train/Checkpoint.h"
 
 using namespace mpc;
@@ -66,6 +67,32 @@ static Hyperparameters hyperparametersFromJson(const json &j) {
   return h;
 }
 
+/// What no run writes. A file may have been made by hand, and its hash with it.
+static void checkState(const RunState &s) {
+  auto require = [](bool holds, const char *name) {
+    if (!holds)
+      throw Error(std::string("its state has a value of ") + quote(name) + " that no run has");
+  };
+  const Hyperparameters &h = s.hyper;
+  bool known = h.schedule == "constant" || h.schedule == "step" || h.schedule == "linear" ||
+               h.schedule == "cosine";
+  require(known, "schedule");
+  require(h.schedule != "step" || h.step_size > 0, "step-size");
+  require(h.warmup >= 0, "warmup");
+  require(h.accumulate >= 1 && h.accumulate <= kMostMicroBatches, "accumulate");
+  require(h.growth_interval >= 1 && h.growth_interval <= INT32_MAX, "growth-interval");
+  require(s.steps >= 0 && s.epochs >= 0 && (s.steps == 0) != (s.epochs == 0), "steps");
+  require(s.batch > 0, "batch");
+  require(s.samples > 0, "samples");
+  require(s.step >= 0, "step");
+  require(s.epoch >= 0, "epoch");
+  require(s.position >= 0 && s.position <= s.samples, "position");
+  require(s.micro_batches >= 0, "micro_batches");
+  require(s.applied_steps >= 0 && s.applied_steps <= s.step, "applied_steps");
+  require(s.growth_tracker >= 0 && s.growth_tracker <= INT32_MAX, "growth_tracker");
+  require(s.loss_scale > 0 && s.loss_scale <= 0x1p127, "loss_scale");
+}
+
 json mpc::toJson(const RunState &s) {
   return {{"precision", s.precision},
           {"optimizer", s.optimizer},
@@ -109,5 +136,6 @@ RunState mpc::stateFromJson(const json &j) {
   s.epoch_loss = j.at("epoch_loss").get<double>();
   s.epoch_count = j.at("epoch_count").get<double>();
   s.best_loss = orInfinity(j.at("best_loss"));
+  checkState(s);
   return s;
 }

@@ -2,11 +2,11 @@
 
 #include "runtime/train/State.h"
 #include "runtime/core/Error.h"
+#include "runtime/core/RegexCheck.h"
 #include "runtime/data/Array.h"
 #include "runtime/data/File.h"
 #include <cstdlib>
 #include <cstring>
-#include <regex.h>
 
 using namespace mpc;
 
@@ -126,14 +126,11 @@ double mpc::initialLossScale(const Program &program, const Hyperparameters &hype
   return strtod(program.loss_scale_mode.c_str(), nullptr);
 }
 
-Regex::Regex(const std::string &option, const std::string &pattern) : compiled(new regex_t) {
-  regex_t *expression = static_cast<regex_t *>(compiled);
-  if (int code = regcomp(expression, pattern.c_str(), REG_EXTENDED | REG_NOSUB)) {
-    char why[256];
-    regerror(code, expression, why, sizeof why);
-    delete expression;
+Regex::Regex(const std::string &option, const std::string &pattern) {
+  if (std::string why = regexProblem(pattern); !why.empty())
     throw UsageError(option + ": " + quote(pattern) + " is no regular expression: " + why);
-  }
+  compiled = new regex_t;
+  regcomp(static_cast<regex_t *>(compiled), pattern.c_str(), REG_EXTENDED | REG_NOSUB);
 }
 
 Regex::~Regex() {

@@ -23,8 +23,7 @@ Stepper::Stepper(const Program &program, Device &device, const Dataset &dataset,
       ok(program, device, Role::ok), norm(program, device, Role::grad_norm),
       scale(program, device, Role::loss_scale), tracker(program, device, Role::growth_tracker),
       applied(program, device, Role::applied_steps),
-      accumulatedCount(program, device, Role::accumulated_count),
-      gradientWeight(program, device, Role::gradient_weight) {
+      accumulatedCount(program, device, Role::accumulated_count) {
   int index = program.find(Role::random_state);
   if (index >= 0)
     random = &program.tensors[static_cast<size_t>(index)];
@@ -38,7 +37,6 @@ void Stepper::prepare(const RunState &state) {
   tracker.setInteger(state.growth_tracker);
   applied.setInteger(state.applied_steps);
   accumulatedCount.setReal(0);
-  gradientWeight.setReal(1);
   resetWorkingStatistics(program, device);
   scaleNow = scale.real(1);
 }
@@ -63,8 +61,8 @@ Stepper::Result Stepper::run(RunState &state, const std::vector<int64_t> &order,
   if (hyper.accumulate == 1) {
     microBatch(state, order, end, result);
     device.run(kApply);
-    result.loss = loss.real();
     result.count = count.real(static_cast<double>(result.samples));
+    result.loss = result.count != 0 ? loss.real() : std::nan("");
   } else {
     device.clear(Region::accumulators);
     accumulatedCount.setReal(0);
@@ -79,7 +77,7 @@ Stepper::Result Stepper::run(RunState &state, const std::vector<int64_t> &order,
       result.count += weight;
     }
     device.run(kApplyAccumulated);
-    result.loss = result.count != 0 ? sum / result.count : 0;
+    result.loss = result.count != 0 ? sum / result.count : std::nan("");
   }
   result.applied = ok.integer(1) != 0;
   ++state.step;

@@ -14,7 +14,7 @@ namespace mpc {
 class Stepper {
 public:
   struct Result {
-    double loss;     ///< mean over the micro-batches' loss elements that count
+    double loss;     ///< mean over the micro-batches' loss elements that count; NaN: none does
     double count;    ///< of these
     int64_t samples; ///< of the step
     double scale;    ///< loss scale that the step ran with
@@ -46,7 +46,7 @@ private:
   Device &device;
   Hyperparameters hyper;
   Batcher batcher;
-  Scalar loss, count, ok, norm, scale, tracker, applied, accumulatedCount, gradientWeight;
+  Scalar loss, count, ok, norm, scale, tracker, applied, accumulatedCount;
   const TensorInfo *random = nullptr;
   double scaleNow = 1; ///< as last read back
 };

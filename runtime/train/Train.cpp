@@ -52,6 +52,7 @@ private:
   void oneStep();
   void report(const Stepper::Result &result, double milliseconds);
   void checkOverflow(const Stepper::Result &result);
+  void warnNoLabel();
   void endEpoch();
   void validate();
   void save();
@@ -78,6 +79,7 @@ private:
   int64_t firstStep = 0;   ///< of this call
   int64_t samplesDone = 0; ///< in this call
   int64_t savedStep = -1, validatedStep = -1;
+  bool warnedNoLabel = false;
 };
 
 double secondsSince(Progress::Clock::time_point then) {
@@ -99,7 +101,13 @@ TrainingRun::TrainingRun(const Program &program, Device &device, const TrainOpti
   state = resumed ? resumedState(program, options, *resumed, data.samples())
                   : freshState(program, options, data.samples());
   plan = std::make_unique<EpochPlan>(program, state.hyper, data.samples());
-  total = state.steps ? state.steps : state.epochs * plan->stepsPerEpoch;
+  total = state.steps;
+  if (total == 0 && __builtin_mul_overflow(state.epochs, plan->stepsPerEpoch, &total))
+    throw UsageError("--epochs " + std::to_string(state.epochs) + " are more than 2^63 steps");
+  if (state.position >= plan->samples)
+    throw Error("--resume: " + quote(resumed->path()) + " stands at sample " +
+                std::to_string(state.position) + " of an epoch of " +
+                std::to_string(plan->samples));
   order.resize(static_cast<size_t>(data.samples()));
   stepper = std::make_unique<Stepper>(program, device, data, state.hyper);
   if (validData) {
@@ -176,7 +184,10 @@ void TrainingRun::oneStep() {
   }
   if (metrics.enabled() || progress->wants(state.step))
     report(result, metrics.enabled() ? secondsSince(before) * 1e3 : 0);
-  checkOverflow(result);
+  if (result.count != 0)
+    checkOverflow(result);
+  else
+    warnNoLabel();
 }
 
 void TrainingRun::report(const Stepper::Result &result, double milliseconds) {
@@ -196,10 +207,19 @@ void TrainingRun::report(const Stepper::Result &result, double milliseconds) {
       flushed = now;
     }
   }
+  const char *skipped = result.applied ? nullptr : result.count != 0 ? "overflow" : "no label";
   if (progress->wants(state.step))
-    progress->show(
-        {state.step, total, state.epoch + 1, result.loss, lr, result.scale, !result.applied},
-        samplesDone);
+    progress->show({state.step, total, state.epoch + 1, result.loss, lr, result.scale, skipped},
+                   samplesDone);
+}
+
+/// A step whose labels are all ignored has no loss. It is left out, and says so once.
+void TrainingRun::warnNoLabel() {
+  if (!warnedNoLabel)
+    progress->warning(
+        "step " + std::to_string(state.step) + ": no label counts (all are the ignored one, " +
+        std::to_string(program.ignore_index) + "): such a step has no loss and changes nothing");
+  warnedNoLabel = true;
 }
 
 void TrainingRun::checkOverflow(const Stepper::Result &result) {

@@ -58,25 +58,6 @@ module attributes {mpc.batch = 2 : i64} {
 
 // -----
 
-// The batch size as a float would be wrong for a smaller last batch: the module says which node computes with it.
-// CHECK-LABEL: module attributes {mpc.batch = 2 : i64, mpc.tail_refused = "node cast computes with the batch size"}
-// CHECK-LABEL: func.func @forward
-// CHECK:         arith.divf
-module attributes {mpc.batch = 2 : i64} {
-  func.func @graph(%x: tensor<2x3x4xf32> {mpc.role = "input", mpc.name = "x"}) -> tensor<2x12xf32> {
-    %first = arith.constant dense<0> : tensor<i64>
-    %s = arith.constant dense<[2, 12]> : tensor<2xi64>
-    %0 = onnx.node "Reshape" 14 "flat" (%x, %s) {} : (tensor<2x3x4xf32>, tensor<2xi64>) -> tensor<2x12xf32>
-    %1 = onnx.node "Shape" 15 "shape" (%0) {} : (tensor<2x12xf32>) -> tensor<2xi64>
-    %2 = onnx.node "Gather" 13 "gather" (%1, %first) {axis = 0 : i64} : (tensor<2xi64>, tensor<i64>) -> tensor<i64>
-    %3 = onnx.node "Cast" 13 "cast" (%2) {to = 1 : i64} : (tensor<i64>) -> tensor<f32>
-    %4 = onnx.node "Div" 14 "div" (%0, %3) {} : (tensor<2x12xf32>, tensor<f32>) -> tensor<2x12xf32>
-    return %4 : tensor<2x12xf32>
-  }
-}
-
-// -----
-
 // An If whose condition is known is the branch it takes; the branch reads values of the outer graph.
 // CHECK-LABEL: func.func @forward
 // CHECK-NEXT:    %[[N:.*]] = arith.negf %arg0 {mpc.node = "neg", mpc.op = "Neg"}

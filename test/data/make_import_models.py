@@ -137,6 +137,11 @@ def merged():
     save("shared", norms(), *io, [ramp("n1.weight", 4), ramp("n1.bias", 4)])
     save("tied", [h.make_node("Gather", ["table", "ids"], ["e"], "embed"), h.make_node("Transpose", ["table"], ["t"], "t", perm=[1, 0]),
                   h.make_node("MatMul", ["e", "t"], ["y"], "head")], [value("ids", ["N"], T.INT64)], [value("y", ["N", 5])], [tensor("table", np.ones((5, 3)))])
+    # The same after constant folding: the transposed table is a matrix of its own. And two that are equal by symmetry only.
+    head = [h.make_node("Gather", ["table", "ids"], ["e"], "embed"), h.make_node("MatMul", ["e", "onnx::MatMul_7"], ["y"], "head")]
+    table = np.arange(1, 16).reshape(5, 3) / 8
+    save("transposed-tie", head, [value("ids", ["N"], T.INT64)], [value("y", ["N", 5])], [tensor("table", table), tensor("onnx::MatMul_7", table.T)])
+    save("symmetric", head, [value("ids", ["N"], T.INT64)], [value("y", ["N", 4])], [tensor("table", np.eye(4)), tensor("onnx::MatMul_7", np.eye(4))])
 
 
 def parameters():

@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import subprocess
 
 import numpy as np
@@ -138,12 +139,117 @@ def test_no_parameters(bench):
     require_match("parameter", done.err + done.out, "the message")
 
 
+# ---------------------------------------------------------------- hostile models
+
+ABSURD = (-2**63, -2, 0, 2**31, 10**10, 2**62)
+INSIDE = re.compile(r"bad_alloc|out of memory|internal error|Stack dump|Assertion|UNREACHABLE|terminate|LLVM ERROR|std::|mlir::|'(mpc|arith|math|onnx)\.|tensor<")
+
+
+def survives(bench, model, what):
+    """Within 8 GB and a minute mpc compiles the model, or refuses it by a message that says nothing of the compiler's inside."""
+    file = bench.fresh("hostile").with_suffix(".onnx")
+    file.write_bytes(model.SerializeToString())
+    done = execute(["bash", "-c", 'ulimit -v 8000000 -c 0; exec "$@"', "bash", bench.mpc, file, "--loss=none", "--emit=plan", "-o", bench.path("hostile.mlir")], timeout=60)
+    file.unlink()
+    require(done.code in (0, 1), f"{what}: exit {done.code}: {done.err[-300:]}")
+    if done.code == 1:
+        require(done.err.startswith("mpc: error: ") and not INSIDE.search(done.err), f"{what}: {done.err[-300:]}")
+
+
+def test_absurd_attributes(bench):
+    """Attributes that no tensor can have overflow nothing, divide nothing by zero and fill no memory."""
+    weight = {"W": np.ones((4, 4, 3, 3), np.float32)}
+
+    def check(op, inputs, weights, **attributes):
+        made = unchecked([node(op, inputs, "y", name="odd", **attributes)], {"x": [1, 4, 4, 4]}, {"y": [1, 4, 4, 4]}, weights, opset=18)
+        survives(bench, made, f"{op} {str(attributes)[:60]}")
+
+    single = [("DepthToSpace", "x", "blocksize", {}), ("SpaceToDepth", "x", "blocksize", {}), ("Softmax", "x", "axis", {}), ("Flatten", "x", "axis", {}),
+              ("Concat", "x x", "axis", {}), ("Split", "x", "num_outputs", {}), ("Conv", "x W", "group", weight), ("Gather", "x i", "axis", {"i": np.array([0])}),
+              ("GatherND", "x i", "batch_dims", {"i": np.array([[0]])}), ("EyeLike", "m", "k", {"m": np.ones((2, 2), np.float32)}), ("ArgMax", "x", "axis", {}),
+              ("OneHot", "i d v", "axis", {"i": np.array([1]), "d": np.array([3]), "v": np.array([0, 1], np.float32)}),
+              ("LayerNormalization", "x s", "axis", {"s": np.ones(4, np.float32)}), ("Cast", "x", "to", {})]
+    for op, inputs, attribute, weights in single:
+        for value in ABSURD:
+            check(op, inputs, weights, **{attribute: value})
+    lists = [("Conv", "x W", ("strides", "dilations", "kernel_shape"), 2, weight), ("Conv", "x W", ("pads",), 4, weight),
+             ("ConvTranspose", "x W", ("strides", "dilations", "output_padding", "output_shape"), 2, weight), ("ConvTranspose", "x W", ("pads",), 4, weight),
+             ("MaxPool", "x", ("kernel_shape",), 2, {}), ("Transpose", "x", ("perm",), 4, {})]
+    for op, inputs, attributes, size, weights in lists:
+        for attribute in attributes:
+            for values in [[v] * size for v in ABSURD] + [[1], [1] * 1000]:
+                check(op, inputs, weights, **{attribute: values})
+
+
+def test_absurd_sizes(bench):
+    """Operands that decide a shape, beyond any memory or below zero."""
+    def check(nodes, what, x, **weights):
+        survives(bench, unchecked(nodes, {"x": x}, {"y": x}, weights, opset=19), what)
+
+    add = node("Add", "x r", "y")
+    for value in ABSURD:
+        pair = np.array([value, value])
+        for mode in ("constant", "reflect", "edge", "wrap"):
+            for pads in ([value, 0, 0, 0], [value] * 4):
+                check([node("Pad", "x p", "y", name="odd", mode=mode)], f"Pad {mode} {pads}", [2, 3], p=np.array(pads))
+        for op in ("Reshape", "Tile", "Expand"):
+            check([node(op, "x s", "y", name="odd")], f"{op} {value}", [2, 3], s=pair)
+        check([node("ConstantOfShape", "s", "r"), add], f"ConstantOfShape {value}", [1, 1], s=pair)
+        check([node("Range", "a b c", "i"), node("Cast", "i", "r", to=1), add], f"Range to {value}", [1], a=np.array(0), b=np.array(value), c=np.array(1))
+        check([node("OneHot", "i d v", "r"), add], f"OneHot {value}", [1, 1], i=np.array([1]), d=np.array([value]), v=np.array([0, 1], np.float32))
+        image = {"name": "odd", "inputs": ["x", "", "s"], "outputs": ["y"]}
+        check([helper.make_node("Resize", **image)], f"Resize {value}", [1, 1, 2, 2], s=np.array([1, 1, value, value], np.float32))
+        check([node("Split", "x s", "y z", name="odd")], f"Split {value}", [4], s=pair)
+        check([node("Slice", "x s e", "y", name="odd")], f"Slice {value}", [4], s=np.array([value]), e=np.array([value]))
+        check([node("SplitToSequence", "x", "q", name="odd"), node("ConcatFromSequence", "q", "y", axis=0)], f"SplitToSequence {value}", [abs(value) % 2**63])
+    for shape in ([2**31, 2**31], [2**62], [0], [2, 0]):
+        check([node("Relu", "x", "y")], f"input {shape}", shape)
+
+
+def test_sizes_are_told(bench):
+    """The messages of some of these: node, operator, what would come out."""
+    for op, says in (("Tile", "would have an absurd number of elements"), ("Expand", "does not broadcast to the shape given")):
+        bad = unchecked([node(op, "x s", "y", name="odd")], {"x": [2, 3]}, {"y": [2, 3]}, {"s": np.array([2**40, 2**40])})
+        refused(bench, bad, ["odd", op, "opset", says], "--loss=none")
+    bad = unchecked([node("GatherND", "x i", "y", name="odd", batch_dims=-1)], {"x": [2, 3]}, {"y": [2, 3]}, {"i": np.array([[0]])})
+    refused(bench, bad, ["odd", "GatherND", "batch_dims is -1"], "--loss=none")
+    bad = unchecked([node("DepthToSpace", "x", "y", name="odd", blocksize=2**40)], {"x": [1, 4, 2, 2]}, {"y": [1, 1, 4, 4]})
+    refused(bench, bad, ["odd", "DepthToSpace", "blocksize is 1099511627776"], "--loss=none")
+
+
+def test_types_that_do_not_fit(bench):
+    """Operands of different element types are told before anything is converted: node, operands, types, and that a Cast is missing."""
+    for op, weight, says in (("Div", np.ones((2, 3)), "DOUBLE"), ("Min", np.ones((2, 3), np.uint8), "UINT8"), ("MatMul", np.ones((3, 2), np.int64), "INT64")):
+        bad = unchecked([node(op, "x W", "y", name="mixed")], {"x": [2, 3]}, {"y": [2, 3]}, {"W": weight})
+        refused(bench, bad, ["mixed", op, "'W'", says, "'x'", "FLOAT", "Cast"], "--loss=none")
+    refused(bench, unchecked([node("Not", "x", "y", name="no")], {"x": [2]}, {"y": [2]}), ["no", "FLOAT", "does not take"], "--loss=none")
+    refused(bench, unchecked([node("Floor", "h", "y", name="down")], {}, {"y": [2]}, {"h": np.ones(2, np.float16)}), ["down", "FLOAT16", "FLOAT"], "--loss=none")
+
+
+def test_names_that_are_no_utf8(bench):
+    """Names go into JSON and checkpoints: bytes that are no UTF-8 are refused, and shown escaped, as control characters are."""
+    good = model_of([node("MatMul", "x WEIGHT", "y")], {"x": ["N", 2]}, {"y": ["N", 1]}, {"WEIGHT": np.ones((2, 1), np.float32)})
+    for name in (b"WEIGHT", b"MatMul_y"):
+        file = bench.path("names.onnx")
+        file.write_bytes(good.SerializeToString().replace(name, name[:-1] + b"\xff"))
+        refused(bench, file, [name.decode()[:-1] + r"\\xff", "UTF-8"], "--loss=mse", "--batch=2")
+    refused(bench, unchecked([node("Frobnicate", "x", "y", name="a\x1b[31mb")], {"x": [2]}, {"y": [2]}), [r"a\\x1b\[31mb"], "--loss=none")
+
+
+def test_deep_models(bench):
+    """A chain of thousands of nodes needs no more stack than there is."""
+    nodes = [node("Neg" if i % 2 else "Relu", f"v{i}" if i else "x", f"v{i + 1}") for i in range(20000)]
+    survives(bench, unchecked(nodes, {"x": [4]}, {"v20000": [4]}), "a deep model")
+
+
 # ---------------------------------------------------------------- usage
 
 
 def test_wrong_usage_of_mpc(bench):
     for options in (["--precision=fp8"], ["--optimizer=magic"], ["--no-such-option"], ["--batch=0"], ["--batch=many"], ["--keep-fp32=("], ["--train=["],
-                    ["--emit=nothing"], ["--loss-scale=-1"], ["--target=tpu"], ["--dim", "T"], ["--report=poems"]):
+                    ["--emit=nothing"], ["--loss-scale=-1"], ["--target=tpu"], ["--dim", "T"], ["--report=poems"], ["--train="], ["--keep-fp32="],
+                    ["--freeze=((a{1,255}){1,255}){1,255}"], ["--loss-scale=1e-40"], ["--loss-scale=nan"], ["--batch=99999999999999999999"], ["--class-axis=-1000"],
+                    ["--dim", "N=9223372036854775808"]):
         refused(bench, LINEAR, "", "--loss=mse", *options, code=2)
     done = execute([bench.mpc])
     require(done.code == 2, f"mpc without a model: exit {done.code}")
@@ -171,6 +277,10 @@ def test_wrong_usage_of_a_trainer(bench):
                     ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--beta1", 0.9], ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--resume"],
                     ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--schedule", "wavy"], ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--schedule", "step"],
                     ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--no-decay", "("], ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--clip-norm", 0],
+                    ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--no-decay", os.fsdecode(b"w\xff")], ["train", "--data", data, "--lr", 1e39, "--steps", 1],
+                    ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--no-decay", "((a{1,255}){1,255}){1,255}"],
+                    ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--gamma", 0.5], ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--final-lr", 0.5],
+                    ["train", "--data", data, "--lr", 0.1, "--epochs", 2**53, "--accumulate", 2**21], ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--threads", 65536],
                     ["predict"], ["predict", "--input", f"input={LINEAR}"], ["eval"], ["export"], ["grad", "-o", "g.npz"]):
         done = trainer.run(*(command or [""])) if command else execute([trainer.program])
         require(done.code == 2, f"{command}: exit {done.code}: {done.err[-300:]}")

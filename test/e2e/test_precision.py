@@ -307,5 +307,38 @@ def test_grad_lowers_the_scale(bench):
     require(not bench.path("g.npz").exists(), "a file was written")
 
 
+def test_models_in_half_and_double(bench):
+    """A model whose weights and inputs are fp16, bf16 or double trains in every precision: masters are fp32, the export has the file's types."""
+    made = np.random.default_rng(3)
+    x, t, W = made.standard_normal((2, 4)), made.standard_normal((2, 3)), made.standard_normal((4, 3))
+    for kind, dtype, tolerance in ((F16, np.float16, 2e-3), (F64, np.float64, 2e-6)):
+        x, t, W = x.astype(dtype), t.astype(dtype), W.astype(dtype)
+        model = model_of([node("MatMul", "x W", "h"), node("Relu", "h", "y")], {"x": (["N", 4], kind)}, {"y": (["N", 3], kind)}, {"W": W})
+        wide = [np.asarray(a, np.float64) for a in (x, t, W)]
+        h = wide[0] @ wide[2]
+        d = 2 * (np.maximum(h, 0) - wide[1]) / 6 * (h > 0)
+        gradient = wide[0].T @ d
+        for precision in ("fp32", "fp16", "bf16", "fp64"):
+            trainer = bench.compile(model, *SGD, f"--precision={precision}", "--batch=2")
+            what = f"{dtype.__name__} model in {precision}"
+            require_close(trainer.grad({"x": x}, t)["W"], gradient, tolerance, f"{what}: dW")
+            run = trainer.train(trainer.data({"x": x}, t), "--steps", 1, "--lr", 0.5, *PLAIN)
+            after = run.weights()["W"]
+            require(after.dtype == dtype, f"{what}: exported as {after.dtype}")
+            require_close(after, wide[2] - 0.5 * gradient, tolerance, f"{what}: W")
+            require(trainer.predict({"x": x})["y"].dtype == (np.float64 if precision == "fp64" else dtype), f"{what}: predict")
+
+
+def test_half_values_of_the_model_keep_their_type(bench):
+    """A model's own fp16 tensors, through casts, views and arithmetic, compile and give its own values also where fp16 is the compute type."""
+    nodes = [node("Transpose", "x", "a", perm=[1, 0]), node("Floor", "a", "b"), node("Cast", "b", "c", to=F32), node("Exp", "c", "d"), node("Cast", "d", "y", to=F16)]
+    model = model_of(nodes, {"x": ([2, 3], F16)}, {"y": ([3, 2], F16), "b": ([3, 2], F16)}, {})
+    x = np.array([[1.5, -0.25, 2.75], [0, 3.5, -1.5]], np.float16)
+    for precision in ("fp32", "fp16", "bf16"):
+        got = bench.compile(model, "--loss=none", f"--precision={precision}").predict({"x": x})
+        require_close(got["b"], np.floor(x.T), 0, f"{precision}: Floor")
+        require_close(got["y"], np.exp(np.floor(x.T).astype(np.float32)).astype(np.float16), 1e-3, f"{precision}: Exp")
+
+
 if __name__ == "__main__":
     main(__doc__)

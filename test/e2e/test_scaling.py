@@ -232,5 +232,83 @@ def test_checkpoint_keeps_the_tracker(bench):
     require(whole.values("loss_scale")[-1] == 65536 * 4, f"{whole.values('loss_scale')}")
 
 
+def overflowing_norm(bench, precision, *options):
+    """W [2] = 0 with gradients 3e38 each: finite, but their norm, 4.24e38, is beyond fp32. loss = 2.25e38."""
+    model = model_of([node("MatMul", "x W", "y")], {"x": ["N", 2]}, {"y": ["N", 1]}, {"W": np.zeros((2, 1), np.float32)})
+    trainer = bench.compile(model, *SGD, f"--precision={precision}", "--batch=1", "--keep-fp32=.")
+    data = trainer.data({"x": np.full((1, 2), 1e19, np.float32)}, np.full((1, 1), 1.5e19, np.float32))
+    scale = ("--loss-scale-init", 1) if precision == "fp16" else ()
+    return trainer.train(data, "--steps", 1, *PLAIN, *scale, *options)
+
+
+def test_finite_gradients_with_a_norm_beyond_fp32(bench):
+    """The step is applied, unclipped and clipped, as if numbers had no end; the metrics have the norm."""
+    for precision in ("fp32", "bf16", "fp16"):
+        run = overflowing_norm(bench, precision, "--lr", 1e-38)
+        require(run.values("skipped") == [False], f"{precision}: skipped")
+        require_close(run.values("grad_norm"), [3e38 * 2**0.5], 1e-5, f"{precision}: grad_norm")
+        require_close(run.weights()["W"].ravel(), [3, 3], 1e-5, f"{precision}: W")
+        run = overflowing_norm(bench, precision, "--lr", 1, "--clip-norm", 2)
+        require_close(run.weights()["W"].ravel(), [2**0.5, 2**0.5], 1e-5, f"{precision}, clipped: W")
+
+
+def ignored_labels(bench, precision, labels, *options, batch=2):
+    """A classifier with momentum and decay, which would move W without a gradient; the run and its first weights."""
+    model = model_of([node("MatMul", "x W", "h"), node("BatchNormalization", "h s b m v", "y", training_mode=0)], {"x": ["N", 3]}, {"y": ["N", 4]},
+                     {"W": np.arange(12, dtype=np.float32).reshape(3, 4) / 10, "s": np.ones(4, np.float32), "b": np.zeros(4, np.float32),
+                      "m": np.zeros(4, np.float32), "v": np.ones(4, np.float32)})
+    trainer = bench.compile(model, "--loss=cross-entropy", "--ignore-index=-1", "--optimizer=adamw", f"--precision={precision}", f"--batch={batch}")
+    x = np.random.default_rng(0).standard_normal((len(labels), 3)).astype(np.float32)
+    data = trainer.data({"x": x}, np.array(labels))
+    run = trainer.train(data, "--epochs", 1, "--lr", 0.1, "--weight-decay", 0.1, "--no-shuffle", *options)
+    return trainer, run, x
+
+
+def test_a_step_without_labels_changes_nothing(bench):
+    """B23: all labels of a step are --ignore-index. No loss (PyTorch: NaN): weights, moments, statistics, scale and its counter stay; told once."""
+    for precision, options in (("fp32", ()), ("fp16", ("--growth-interval", 2)), ("fp16", ("--growth-interval", 2, "--accumulate", 2))):
+        each = 2 if "--accumulate" not in options else 4
+        # a step that counts, two that do not, another that counts: the same as without those two
+        counts, ignored = [0, 1, 2, 3] * (each // 2), [-1] * each
+        trainer, run, x = ignored_labels(bench, precision, counts[:each] + 2 * ignored + counts[each:2 * each], *options)
+        what = f"{precision} {options}"
+        require(run.values("skipped") == [False, True, True, False], f"{what}: skipped {run.values('skipped')}")
+        losses = run.values("loss")
+        require(losses[0] is not None and losses[1] is None and losses[2] is None and losses[3] is not None, f"{what}: losses {losses}")
+        require(run.done.err.count("no label counts") == 1, f"{what}: {run.done.err}")
+        require_match("step 2", run.done.err, f"{what}: the message")
+        kept = np.concatenate([x[:each], x[3 * each:]])
+        data = trainer.data({"x": kept}, np.array(counts[:each] + counts[each:2 * each]))
+        without = trainer.train(data, "--epochs", 1, "--lr", 0.1, "--weight-decay", 0.1, "--no-shuffle", *options)
+        same, want = checkpoint_contents(run.newest())[0], checkpoint_contents(without.newest())[0]
+        require_same_bits(same, want, what)
+        if precision == "fp16":
+            require(run.values("loss_scale") == [65536] * 4, f"{what}: scales {run.values('loss_scale')}")
+            state = checkpoint_contents(run.newest())[1]
+            require_match('"loss_scale\\\\?":131072', str(state), f"{what}: the scale after two clean steps")
+
+
+def test_evaluation_and_gradients_without_labels(bench):
+    """`eval` says that no label counts; `grad` gives a NaN loss and zero gradients, and says so; both end with 0. With --valid the loss is null."""
+    trainer, run, x = ignored_labels(bench, "fp16", [0, 1, -1, -1])
+    data = trainer.data({"x": x[:2]}, np.array([-1, -1]))
+    require_match("loss nan: no label counts", trainer.must("eval", "--data", data).out, "eval")
+    out = bench.path("g.npz")
+    file = bench.save("l.npy", np.array([-1, -1]))
+    done = trainer.must("grad", *trainer.given({"x": x[:2]}), "--labels", file, "-o", out)
+    require_match("no label of the batch counts", done.err, "grad")
+    with np.load(out) as found:
+        require(np.isnan(found["loss"]) and not found["W"].any(), f"loss {found['loss']}, W {found['W']}")
+    again = trainer.train(trainer.data({"x": x}, np.array([0, 1, -1, 2])), "--epochs", 1, "--lr", 0.1, "--valid", data)
+    require([e["loss"] for e in again.events("eval")] == [None], f"{again.events('eval')}")
+
+
+def test_a_run_without_labels_ends(bench):
+    """Nothing but ignored labels is no overflow: the run goes through its steps and leaves the weights as they were."""
+    trainer, run, _ = ignored_labels(bench, "fp16", [-1] * 40)
+    require(run.values("skipped") == [True] * 20, f"{run.values('skipped')}")
+    require_close(run.weights()["W"], np.arange(12).reshape(3, 4) / 10, 1e-7, "W")
+
+
 if __name__ == "__main__":
     main(__doc__)

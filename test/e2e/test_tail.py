@@ -8,8 +8,10 @@ fp64 programs are compared closely, so that a sample with a wrong weight cannot 
 import re
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
-from support import PLAIN, SGD, main, model_of, node, require, require_close, require_refusal
+from support import PLAIN, SGD, checkpoint_contents, main, model_of, node, require, require_close, require_refusal
 
 MADE = np.random.default_rng(11)
 
@@ -178,25 +180,6 @@ def test_batch_norm_over_the_true_samples(bench):
     require_close(after["var"], 0.5 + 0.5 * var, 1e-6, "running variance")
 
 
-def test_reductions_over_the_batch(bench):
-    """A mean and a sum over the batch axis count the n samples that are there, or the tail is refused by the node's name."""
-    nodes = [node("MatMul", "x W", "h"), node("ReduceMean", "h", "m", axes=[0], keepdims=1), node("Sub", "h m", "c"), node("Mul", "c c", "q"),
-             node("ReduceSum", "q axis", "s", keepdims=1), node("Add", "h s", "y")]
-    weights = {"W": normal(3, 2), "axis": np.array([0])}
-    model = model_of(nodes, {"x": ["N", 3]}, {"y": ["N", 2]}, weights, opset=13)
-    trainer = bench.compile(model, *SGD, "--precision=fp64", "--batch=8", "--train=^W$")
-    for samples in (8, 5):
-        x, t = normal(samples, 3), normal(samples, 2)
-        if samples < 8:
-            refused = trainer.run("eval", "--data", trainer.data({"x": x}, t))
-            if refused.code:
-                require_refusal(refused, "ReduceMean_m|ReduceSum_s", "eval")
-                continue
-        h = x.astype(np.float64) @ weights["W"].astype(np.float64)
-        y = h + ((h - h.mean(0)) ** 2).sum(0)
-        require_close(trainer.grad({"x": x}, t)["loss"], np.mean((y - t) ** 2), 1e-12, f"loss of {samples} samples")
-
-
 def test_sequences_and_folded_batches(bench):
     """[N,T,C] folded to [N·T,C]: the batch axis is followed through the reshape."""
     weights = {"W": normal(4, 3), "flat": np.array([-1, 4]), "back": np.array([-1, 6, 3])}
@@ -217,16 +200,295 @@ def test_sequences_and_folded_batches(bench):
     require_close(run.values("loss"), losses, 1e-12, "losses")
 
 
-def test_a_model_that_mixes_samples(bench):
-    """Where samples are mixed in a way that cannot be followed, a tail is refused with the node's name, and --drop-tail leaves it out."""
-    weights = {"W": normal(2, 2), "mix": normal(4, 4)}
-    model = model_of([node("MatMul", "x W", "h"), node("MatMul", "mix h", "y", name="mixer")], {"x": ["N", 2]}, {"y": ["N", 2]}, weights)
-    trainer = bench.compile(model, *SGD, "--precision=fp32", "--batch=4", "--train=^W$")
-    data = trainer.data({"x": normal(6, 2)}, normal(6, 2))
-    done = trainer.run("train", "--data", data, "--epochs", 1, "--lr", 0.1, *PLAIN)
-    require_refusal(done, ["mixer", "drop-tail"], "train")
-    run = trainer.train(data, "--epochs", 2, "--lr", 0.1, *PLAIN, "--drop-tail")
-    require(len(run.events()) == 2, f"{len(run.events())} steps, want one per epoch")
+# ---------------------------------------------------------------- operators that combine samples
+#
+# Each case is a model by its nodes behind h = x·W ([N, 3]·[3, 4]). Compiled for batches of 8 and of 3, both programs must give the same for
+# 3 samples: loss, gradients, evaluation, prediction, and weights after a step.
+
+
+class Case:
+    """nodes end in y; `weights`, `inputs` (name → shape with N) and options come on top of x, W and --loss=mse."""
+
+    def __init__(self, nodes, weights=None, inputs=None, output=("N", 4), loss="mse", opset=17, x=("N", 3)):
+        self.loss, self.inputs = loss, {"x": x, **(inputs or {})}
+        weights = {"W": MADE.standard_normal((3, 4)).astype(np.float32), **(weights or {})}
+        infos = {n: (list(s[:-1]), s[-1]) if isinstance(s[-1], TensorKind) else list(s) for n, s in self.inputs.items()}
+        infos = {n: (s[0], s[1].kind) if isinstance(s, tuple) else s for n, s in infos.items()}
+        self.model = model_of([node("MatMul", "x W", "h"), *nodes], infos, {"y": list(output)}, weights, opset=opset)
+        self.output = output
+
+    def data(self, samples):
+        made = {}
+        for name, shape in self.inputs.items():
+            sizes = [samples if d == "N" else d for d in shape if not isinstance(d, TensorKind)]
+            made[name] = shape[-1].make(sizes) if isinstance(shape[-1], TensorKind) else normal(*sizes)
+        return made, None if self.loss == "output" else normal(*[samples if d == "N" else d for d in self.output])
+
+    def compile(self, bench, batch, *options):
+        return bench.compile(self.model, f"--loss={self.loss}", "--optimizer=sgd", "--precision=fp64", f"--batch={batch}", *options)
+
+
+class TensorKind:
+    """An element type at the end of an input's shape, and how its values are made."""
+
+    def __init__(self, kind, make):
+        self.kind, self.make = kind, make
+
+
+LABELS = TensorKind(onnx.TensorProto.INT64, lambda sizes: MADE.integers(0, 4, sizes))
+
+SHAPE = [node("Shape", "h", "shape"), node("Gather", "shape zero", "n", axis=0)]
+ZERO = {"zero": np.array(0)}
+FLOAT = [*SHAPE, node("Cast", "n", "count", to=onnx.TensorProto.FLOAT)]
+
+
+def reduced(op, opset=17, before=(), axes=(0,), source="h"):
+    """y = h · (1 + r / 4), r: the reduction over the batch."""
+    where = {"axes": list(axes)} if opset < 18 and op != "ReduceSum" else {}
+    inputs = source if where else f"{source} axes"
+    return Case([*before, node(op, inputs, "r", keepdims=1, **where), node("Div", "r four", "q"), node("Mul", "h q", "p"), node("Add", "h p", "y")],
+                {"four": np.float32(4), **({} if where else {"axes": np.array(axes)})}, opset=opset)
+
+
+POSITIVE = [node("Exp", "h", "e")]
+CASES = {
+    "mean": lambda: reduced("ReduceMean"),
+    "mean_18": lambda: reduced("ReduceMean", 18),
+    "mean_of_all": lambda: reduced("ReduceMean", axes=(0, 1)),
+    "sum": lambda: reduced("ReduceSum"),
+    "max": lambda: reduced("ReduceMax"),
+    "min": lambda: reduced("ReduceMin"),
+    "product": lambda: reduced("ReduceProd"),
+    "l1": lambda: reduced("ReduceL1"),
+    "l2": lambda: reduced("ReduceL2"),
+    "square_sum": lambda: reduced("ReduceSumSquare"),
+    "log_sum": lambda: reduced("ReduceLogSum", before=POSITIVE, source="e"),
+    "log_sum_exp": lambda: reduced("ReduceLogSumExp"),
+    # a normalization written out: the mean comes back to every sample
+    "whitened": lambda: Case([node("ReduceMean", "h", "m", axes=[0], keepdims=1), node("Sub", "h m", "c"), node("Mul", "c c", "q"),
+                              node("ReduceMean", "q", "v", axes=[0], keepdims=1), node("Sqrt", "v", "s"), node("Div", "c s", "y")]),
+    # [N, T, C] as [N·T, C], and [T, N, C] as [T·N, C], where a sample has several rows
+    "folded": lambda: Case([node("Reshape", "h flat", "f"), node("ReduceMean", "f", "m", axes=[0], keepdims=0), node("Sub", "h m", "y")],
+                           {"flat": np.array([-1, 4])}, x=("N", 5, 3), output=("N", 5, 4)),
+    "folded_behind_time": lambda: Case([node("Transpose", "h", "t", perm=[1, 0, 2]), node("Reshape", "t flat", "f"),
+                                        node("ReduceMax", "f", "m", axes=[0], keepdims=0), node("Sub", "h m", "y")],
+                                       {"flat": np.array([-1, 4])}, x=("N", 5, 3), output=("N", 5, 4)),
+    "images": lambda: Case([node("Reshape", "h image", "i"), node("ReduceMean", "i", "m", axes=[0, 2, 3], keepdims=1), node("Sub", "i m", "y")],
+                           {"image": np.array([-1, 4, 2, 3])}, x=("N", 6, 3), output=("N", 4, 2, 3)),
+    "batch_norm_of_rows": lambda: Case([node("Reshape", "h flat", "f"),
+                                        node("BatchNormalization", "f s b mean var", "n mean_out var_out", training_mode=1),
+                                        node("Reshape", "n back", "y")],
+                                       {"flat": np.array([-1, 4]), "back": np.array([-1, 5, 4]), "s": normal(4), "b": normal(4),
+                                        "mean": np.zeros(4, np.float32), "var": np.ones(4, np.float32)}, x=("N", 5, 3), output=("N", 5, 4)),
+    "softmax": lambda: Case([node("Softmax", "h", "p", axis=0), node("Mul", "p h", "y")]),
+    "log_softmax": lambda: Case([node("LogSoftmax", "h", "l", axis=0), node("MatMul", "x V", "v"), node("Mul", "l v", "y")], {"V": normal(3, 4)}),
+    "cumsum": lambda: Case([node("CumSum", "h axis", "y")], {"axis": np.array(0)}),
+    "cumsum_reversed": lambda: Case([node("CumSum", "h axis", "y", reverse=1, exclusive=1)], {"axis": np.array(0)}),
+    "argmax": lambda: Case([node("ArgMax", "h", "a", axis=0, keepdims=1), node("Cast", "a", "f", to=onnx.TensorProto.FLOAT), node("Mul", "h f", "y")]),
+    "argmax_last": lambda: Case([node("Sign", "h", "g"), node("ArgMax", "g", "a", axis=0, keepdims=1, select_last_index=1),
+                                 node("Cast", "a", "f", to=onnx.TensorProto.FLOAT), node("Mul", "h f", "y")]),
+    # contracted over the batch: hᵀ·h
+    "gemm": lambda: Case([node("Gemm", "h h", "g", transA=1), node("MatMul", "h g", "y")]),
+    "matmul": lambda: Case([node("Transpose", "h", "t"), node("MatMul", "t h", "g"), node("MatMul", "h g", "y")]),
+    "einsum": lambda: Case([node("Einsum", "h h", "g", equation="ni,nj->ij"), node("MatMul", "h g", "y")]),
+    # samples along two axes: every sample attends to every other
+    "attention": lambda: Case([node("Gemm", "h h", "s", transB=1), node("Softmax", "s", "p", axis=1), node("MatMul", "p h", "y")]),
+    "distances": lambda: Case([node("Unsqueeze", "h one", "a"), node("Unsqueeze", "h nil", "b"), node("Sub", "a b", "d"),
+                               node("ReduceSumSquare", "d", "q", axes=[1, 2], keepdims=0), node("Unsqueeze", "q one", "r"), node("Mul", "h r", "y")],
+                              {"one": np.array([1]), "nil": np.array([0])}),
+    # the batch size as a number
+    "number": lambda: Case([*FLOAT, node("Div", "h count", "y")], ZERO),
+    "number_root": lambda: Case([*FLOAT, node("Sqrt", "count", "r"), node("Mul", "h r", "y")], ZERO),
+    "number_of_elements": lambda: Case([node("Size", "h", "size"), node("Cast", "size", "f", to=onnx.TensorProto.FLOAT),
+                                        node("ReduceSum", "h", "s", keepdims=0), node("Div", "s f", "m"), node("Sub", "h m", "y")]),
+    "number_by_arithmetic": lambda: Case([*SHAPE, node("Mul", "n three", "a"), node("Div", "a two", "b"), node("Cast", "b", "f", to=onnx.TensorProto.FLOAT),
+                                          node("Add", "h f", "y")], {**ZERO, "three": np.array(3), "two": np.array(2)}),
+    "shape_as_floats": lambda: Case([node("Shape", "h", "shape"), node("Cast", "shape", "f", to=onnx.TensorProto.FLOAT),
+                                     node("ReduceProd", "f", "q", keepdims=0), node("Div", "h q", "y")]),
+    "compared": lambda: Case([*SHAPE, node("Less", "index n", "in"), node("Where", "in h zeros", "y")],
+                             {**ZERO, "index": np.array([0, 3, 5, 9]), "zeros": np.zeros(4, np.float32)}),
+    # tensors made with the batch's size
+    "range": lambda: Case([*FLOAT, node("Range", "zero n one", "i"), node("Cast", "i", "f", to=onnx.TensorProto.FLOAT), node("Div", "f count", "r"),
+                           node("Unsqueeze", "r last", "u"), node("Mul", "h u", "m"), node("ReduceSum", "f", "t", keepdims=0), node("Add", "m t", "y")],
+                          {**ZERO, "one": np.array(1), "last": np.array([1])}),
+    "ones": lambda: Case([*SHAPE, node("Unsqueeze", "n front", "v"), node("Concat", "single v", "s", axis=0),
+                          node("ConstantOfShape", "s", "o", value=numpy_helper.from_array(np.ones(1, np.float32))), node("MatMul", "o h", "t"),
+                          node("ReduceSum", "o", "c", keepdims=0), node("Div", "t c", "m"), node("Sub", "h m", "y")],
+                         {**ZERO, "single": np.array([1]), "front": np.array([0])}),
+    "expanded": lambda: Case([node("Shape", "h", "s"), node("Expand", "p s", "e"), node("ReduceSum", "e axes", "t", keepdims=1), node("Mul", "h t", "y")],
+                             {"p": normal(1, 4), "axes": np.array([0])}),
+    "tiled": lambda: Case([*SHAPE, node("Unsqueeze", "n front", "v"), node("Concat", "v single", "s", axis=0), node("Tile", "p s", "e"),
+                           node("ReduceMean", "e", "t", axes=[0], keepdims=1), node("Add", "e t", "u"), node("Mul", "h u", "y")],
+                          {**ZERO, "p": normal(1, 4), "single": np.array([1]), "front": np.array([0])}),
+    "reshaped_by_shape": lambda: Case([*SHAPE, node("Mul", "n five", "m"), node("Unsqueeze", "m front", "v"), node("Concat", "v four", "s", axis=0),
+                                       node("Reshape", "h s", "f"), node("Softmax", "f", "p", axis=0), node("Shape", "h", "whole"),
+                                       node("Reshape", "p whole", "y")],
+                                      {**ZERO, "five": np.array(5), "four": np.array([4]), "front": np.array([0])}, x=("N", 5, 3), output=("N", 5, 4)),
+    "table_by_slice": lambda: Case([*SHAPE, node("Unsqueeze", "n front", "v"), node("Slice", "table front v front", "e"), node("Add", "h e", "a"),
+                                    node("ReduceSum", "e axes", "t", keepdims=1), node("Mul", "a t", "y")],
+                                   {**ZERO, "table": normal(20, 4), "front": np.array([0]), "axes": np.array([0])}),
+    "resized_by_shape": lambda: Case([node("Shape", "h", "s"), node("Slice", "s nil two", "k"), node("Concat", "k size", "z", axis=0),
+                                      helper.make_node("Resize", ["h", "", "", "z"], ["y"], name="Resize_y", mode="nearest")], {"nil": np.array([0]), "two": np.array([2]), "size": np.array([10, 8])},
+                                     x=("N", 2, 5, 3), output=("N", 2, 10, 8)),
+    "identity": lambda: Case([node("Gemm", "h h", "s", transB=1), node("EyeLike", "s", "e"), node("Mul", "s e", "d"), node("ReduceSum", "d one", "q", keepdims=1),
+                              node("ReduceSum", "e", "c", keepdims=0), node("Div", "q c", "r"), node("Mul", "h r", "y")], {"one": np.array([1])}),
+    # one after the other along the batch, and apart again
+    "joined": lambda: Case([node("Neg", "h", "g"), node("Exp", "g", "e"), node("Concat", "h e", "c", axis=0),
+                            node("ReduceMean", "c", "m", axes=[0], keepdims=1), node("Sub", "c m", "d"), node("Split", "d", "u v", axis=0), node("Mul", "u v", "y")]),
+    "first_sample": lambda: Case([node("Gather", "h zero", "f", axis=0), node("Mul", "h f", "y")], ZERO),
+    "own_elements": lambda: Case([node("ArgMax", "h", "a", axis=1, keepdims=1), node("GatherElements", "h a", "g", axis=1), node("Mul", "h g", "y")]),
+    "own_tuples": lambda: Case([node("ArgMax", "h", "a", axis=1, keepdims=1), node("GatherND", "h a", "g", batch_dims=1), node("Unsqueeze", "g one", "u"),
+                                node("Mul", "h u", "y")], {"one": np.array([1])}),
+    # losses of the model itself
+    "own_mean_loss": lambda: Case([node("Sub", "h t", "d"), node("Mul", "d d", "q"), node("ReduceMean", "q", "y", keepdims=0)],
+                                  inputs={"t": ("N", 4)}, output=(), loss="output"),
+    "own_cross_entropy": lambda: Case([node("SoftmaxCrossEntropyLoss", "h t w", "y", reduction="mean", ignore_index=2)], {"w": np.abs(normal(4)) + 1},
+                                      inputs={"t": ("N", LABELS)}, output=(), loss="output"),
+    "own_cross_entropy_sum": lambda: Case([node("SoftmaxCrossEntropyLoss", "h t", "y", reduction="sum")], inputs={"t": ("N", LABELS)}, output=(), loss="output"),
+    "own_contrastive": lambda: Case([node("MatMul", "z V", "g"), node("Gemm", "h g", "s", transB=1), *SHAPE, node("Range", "zero n one", "t"),
+                                     node("SoftmaxCrossEntropyLoss", "s t", "a", reduction="mean"), node("Transpose", "s", "r"),
+                                     node("SoftmaxCrossEntropyLoss", "r t", "b", reduction="mean"), node("Add", "a b", "y")],
+                                    {**ZERO, "one": np.array(1), "V": normal(3, 4)}, inputs={"z": ("N", 3)}, output=(), loss="output"),
+}
+
+
+def part_of(inputs, labels, samples):
+    return {k: v[samples] for k, v in inputs.items()}, None if labels is None else labels[samples]
+
+
+def check_case(bench, case):
+    large, small = case.compile(bench, 8), case.compile(bench, 3)
+    inputs, labels = case.data(11)
+    first, last = part_of(inputs, labels, slice(0, 8)), part_of(inputs, labels, slice(8, 11))
+    want = small.grad(*last)
+    got = large.grad(*last)
+    for name in want:
+        require_close(got[name], want[name], 1e-11, f"gradient {name}")
+    loss = [float(re.search(r"loss\D*([0-9.eE+-]+)", t.must("eval", "--data", t.data(*last)).out).group(1)) for t in (large, small)]
+    require_close(loss[0], loss[1], 1e-9, "eval")
+    for name, value in small.predict(last[0]).items():
+        require_close(large.predict(last[0])[name], value, 1e-11, f"predicted {name}")
+    # Two steps, the second with 3 samples: as one of each program.
+    whole = large.train(large.data(inputs, labels), "--epochs", 1, "--lr", 0.01, *PLAIN)
+    one = large.train(large.data(*first), "--epochs", 1, "--lr", 0.01, *PLAIN)
+    two = small.train(small.data(*last), "--checkpoint", one.newest(), "--epochs", 1, "--lr", 0.01, *PLAIN)
+    require_close(whole.values("loss"), one.values("loss") + two.values("loss"), 1e-11, "losses")
+    for name, value in checkpoint_contents(two.newest())[0].items():
+        if name.startswith(("weight/", "statistic/")):
+            require_close(checkpoint_contents(whole.newest())[0][name], value, 1e-11, name)
+
+
+def case_test(name):
+    def test(bench):
+        check_case(bench, CASES[name]())
+
+    return test
+
+
+for name in CASES:
+    globals()["test_case_" + name] = case_test(name)
+
+
+def test_reductions_by_formula(bench):
+    """A mean and a sum over the batch axis are over the 5 samples that are there, by numpy's formulas."""
+    nodes = [node("MatMul", "x W", "h"), node("ReduceMean", "h", "m", axes=[0], keepdims=1), node("Sub", "h m", "c"), node("Mul", "c c", "q"),
+             node("ReduceSum", "q axis", "s", keepdims=1), node("Add", "h s", "y")]
+    weights = {"W": normal(3, 2), "axis": np.array([0])}
+    model = model_of(nodes, {"x": ["N", 3]}, {"y": ["N", 2]}, weights, opset=13)
+    trainer = bench.compile(model, *SGD, "--precision=fp64", "--batch=8", "--train=^W$")
+    for samples in (8, 5, 1):
+        x, t = normal(samples, 3), normal(samples, 2)
+        w = weights["W"].astype(np.float64)
+        h = x.astype(np.float64) @ w
+        c = h - h.mean(0)
+        y = h + (c ** 2).sum(0)
+        d = 2 * (y - t) / y.size
+        dc = 2 * c * d.sum(0)
+        got = trainer.grad({"x": x}, t)
+        require_close(got["loss"], np.mean((y - t) ** 2), 1e-12, f"loss of {samples} samples")
+        require_close(got["W"], x.T.astype(np.float64) @ (d + dc - dc.mean(0)), 1e-12, f"gradient of {samples} samples")
+
+
+def test_reductions_in_other_precisions(bench):
+    """The divisor of a mean is a number of samples, whatever the products' type."""
+    case = CASES["whitened"]()
+    inputs, labels = case.data(3)
+    want = case.compile(bench, 3).grad(inputs, labels)
+    for precision, tolerance in (("fp32", 1e-4), ("bf16", 0.1), ("fp16", 2e-2)):
+        trainer = bench.compile(case.model, *SGD, f"--precision={precision}", "--batch=8")
+        require_close(trainer.grad(inputs, labels)["W"], want["W"], tolerance, precision)
+
+
+def test_sizes_do_not_change_the_precision(bench):
+    """A number that is made of the batch size stands for a constant: a half chain it scales stays half."""
+    case = Case([*FLOAT, node("Div", "h count", "d"), node("MatMul", "d V", "y")], {**ZERO, "V": normal(4, 4)})
+    report = bench.run_mpc(case.model, *SGD, "--precision=bf16", "--batch=8", "--report=precision", output=bench.path("t"))
+    require(re.search(r"Div_d\s+Div\s+P\s+bf16", report.out + report.err), f"the division is not in half: {report.out}{report.err}")
+
+
+def test_outputs_of_no_sample(bench):
+    """An output that belongs to the batch as a whole is that of the samples given, at most one batch of them."""
+    model = model_of([node("ReduceMean", "x", "m", axes=[0], keepdims=0), node("Transpose", "x", "t")], {"x": ["N", 8]}, {"m": [8], "t": [8, "N"]}, {})
+    trainer = bench.compile(model, "--loss=none", "--precision=fp64", "--batch=8")
+    x = normal(5, 8)
+    got = trainer.predict({"x": x})
+    require_close(got["m"], x.astype(np.float64).mean(0), 1e-12, "mean")
+    require_close(got["t"], x.T, 1e-12, "transposed")
+    require_refusal(trainer.run("predict", *trainer.given({"x": normal(11, 8)}), "-o", "out.npz"), ["output 'm'", "at most 8"], "predict")
+
+
+def test_outputs_in_blocks(bench):
+    """Rows of an output that go through all samples several times are put together by samples."""
+    model = model_of([node("Transpose", "x", "t", perm=[1, 0, 2]), node("Reshape", "t flat", "y")], {"x": ["N", 3, 2]}, {"y": ["M", 2]},
+                     {"flat": np.array([-1, 2])})
+    trainer = bench.compile(model, "--loss=none", "--precision=fp32", "--batch=4")
+    x = normal(7, 3, 2)
+    require_close(trainer.predict({"x": x})["y"], x.transpose(1, 0, 2).reshape(-1, 2), 0, "y")
+
+
+# ---------------------------------------------------------------- what cannot be followed
+
+REFUSED = {
+    # name → (nodes, weights, the node to blame): the value for n samples is not in the program for N
+    "fixed_matrix": lambda: ([node("MatMul", "mix h", "y", name="culprit")], {"mix": normal(4, 4)}),
+    "last_sample": lambda: ([node("Gather", "h last", "f", axis=0, name="culprit"), node("Mul", "h f", "y")], {"last": np.array(-1)}),
+    "reversed": lambda: ([node("Slice", "h from to axes steps", "y", name="culprit")],
+                         {"from": np.array([-1]), "to": np.array([-1000]), "axes": np.array([0]), "steps": np.array([-1])}),
+    "shifted": lambda: ([node("Pad", "h pads", "p", name="culprit"), node("Slice", "p zero end zero", "y")],
+                        {"pads": np.array([1, 0, 0, 0]), "zero": np.array([0]), "end": np.array([-1])}),
+    "layer_norm_over_the_batch": lambda: ([node("Transpose", "h", "t"), node("LayerNormalization", "t s", "l", name="culprit"), node("Transpose", "l", "y")],
+                                          {"s": np.ones(4, np.float32)}),
+    "index_from_the_batch_size": lambda: ([*SHAPE, node("Div", "n two", "i"), node("Gather", "h i", "f", axis=0, name="culprit"), node("Mul", "h f", "y")],
+                                          {**ZERO, "two": np.array(2)}),
+    "branch_by_the_batch_size": lambda: ([*SHAPE, node("Equal", "n one", "c"), if_node("c", "h", "y")], {**ZERO, "one": np.array(1)}),
+    "square": lambda: ([node("Transpose", "h", "t"), node("Add", "h t", "y", name="culprit")], {}),
+}
+
+
+def if_node(condition, x, y):
+    """y = condition ? x : -x."""
+    branch = lambda op: helper.make_graph([node(op, x, "inner")], op, [], [helper.make_tensor_value_info("inner", onnx.TensorProto.FLOAT, None)])
+    return helper.make_node("If", [condition], [y], name="culprit", then_branch=branch("Identity"), else_branch=branch("Neg"))
+
+
+def refused_test(name):
+    def test(bench):
+        nodes, weights = REFUSED[name]()
+        model = model_of([node("MatMul", "x W", "h"), *nodes], {"x": ["N", 3]}, {"y": ["N", 4]}, {"W": normal(3, 4), **weights})
+        trainer = bench.compile(model, *SGD, "--precision=fp32", "--batch=4", "--train=^W$")
+        x, t = normal(6, 3), normal(6, 4)
+        data = trainer.data({"x": x}, t)
+        for command in (["train", "--data", data, "--epochs", 1, "--lr", 0.1, *PLAIN], ["eval", "--data", data],
+                        ["predict", *trainer.given({"x": x}), "-o", "out.npz"]):
+            require_refusal(trainer.run(*command), ["culprit", "drop-tail" if command[0] == "train" else "batch"], command[0])
+        run = trainer.train(data, "--epochs", 2, "--lr", 0.1, *PLAIN, "--drop-tail")
+        require(len(run.events()) == 2, f"{len(run.events())} steps, want one per epoch")
+
+    return test
+
+
+for name in REFUSED:
+    globals()["test_refused_" + name] = refused_test(name)
 
 
 def test_padding_samples_do_not_leak(bench):

@@ -19,7 +19,7 @@ import onnx
 import torch
 from onnx import numpy_helper
 
-from reference import thinned
+from reference import EARLY, HALVES, decided, distance, flat, thinned
 from torch_models import MODELS
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -86,14 +86,19 @@ def array(tensor):
     return tensor.detach().double().numpy()
 
 
+def state_of(model):
+    return {k: array(v).copy() for k, v in model.state_dict().items() if v.is_floating_point()}
+
+
 def train(spec, precision, batches, lr):
-    """(losses, gradients of step 1, trained model), or None where a half precision takes too long or is not there."""
+    """(losses, gradients of step 1, {"early": state, "trained": state} after the first steps and the last), or None where
+    a half precision takes too long or is not there."""
     dtype = torch.float64 if precision == "fp64" else torch.float32
     model = spec.build().to(dtype).train()
     optimizer = spec.make_optimizer(model, lr)
     half = HALF.get(precision)
     scaler = torch.amp.GradScaler("cpu", enabled=precision == "fp16")
-    losses, first, start = [], None, time.time()
+    losses, first, states, start = [], None, {}, time.time()
     for inputs, labels in batches:
         inputs, labels = [wide(x, dtype) for x in inputs], wide(labels, dtype)
         optimizer.zero_grad()
@@ -110,9 +115,11 @@ def train(spec, precision, batches, lr):
         scaler.step(optimizer)
         scaler.update()
         losses.append(loss.item())
+        if len(losses) == min(EARLY, len(batches)):
+            states["early"] = state_of(model)
         if half and time.time() - start > LIMIT_S:
             return None
-    return losses, first, model
+    return losses, first, states | {"trained": state_of(model)}
 
 
 def gradient_table(exact, others):
@@ -132,15 +139,24 @@ def gradient_table(exact, others):
     return table
 
 
-def trained_table(runs):
-    """Per tensor, how far PyTorch's other precisions are from fp64's after training: largest difference / largest value."""
-    exact = {k: array(v) for k, v in runs["fp64"][2].state_dict().items() if v.is_floating_point()}
-    table = {k: {} for k in exact}
-    for precision, (_, _, model) in runs.items():
-        for name, v in model.state_dict().items():
-            if precision != "fp64" and name in exact:
-                error = np.abs(array(v) - exact[name]).max() / max(np.abs(exact[name]).max(), 1e-2)
-                table[name][precision] = float(f"{error:.3g}")
+def trained_table(runs, start, stage, gradients):
+    """Per tensor, how far PyTorch's other precisions are from fp64's after training. fp32: largest difference / largest
+    value; half: `distance` from the initial weights, in the early stage of the elements that are `decided`."""
+    table = {}
+    for name, want in runs["fp64"][2][stage].items():
+        row = table[name] = {}
+        for precision, (_, _, states) in runs.items():
+            got = states[stage][name]
+            if precision == "fp32" and stage == "trained":
+                error = np.abs(got - want).max() / max(np.abs(want).max(), 1e-2)
+            elif precision in HALVES:
+                of = np.full(flat(want).shape, True)
+                if stage == "early" and name in gradients and not gradients[name].get("zero"):
+                    of = decided(thinned(runs["fp64"][1][name]), gradients[name], precision)
+                error = distance(flat(got), flat(want), flat(start[name]), of)
+            else:
+                continue
+            row[precision] = float(f"{error:.3g}")
     return table
 
 
@@ -148,12 +164,13 @@ def trace(spec, batches, folder):
     lr = spec.optimizer["lr"]
     runs = {p: train(spec, p, batches, lr) for p in ("fp64", "fp32", "bf16", "fp16")}
     runs = {p: r for p, r in runs.items() if r}
-    _, gradients, model = runs["fp64"]
+    _, gradients, states = runs["fp64"]
     np.savez_compressed(folder / "gradients.npz", **{k: thinned(g) for k, g in gradients.items()})
-    np.savez_compressed(folder / "trained.npz", **{k: thinned(array(v)) for k, v in model.state_dict().items() if v.is_floating_point()})
-    report = {"loss": {p: r[0] for p, r in runs.items()},
-              "gradients": gradient_table(gradients, {p: r[1] for p, r in runs.items() if p != "fp64"}),
-              "trained": trained_table(runs)}
+    for stage in ("early", "trained") if len(batches) > EARLY else ("trained",):
+        np.savez_compressed(folder / f"{stage}.npz", **{k: thinned(v) for k, v in states[stage].items()})
+    table, start = gradient_table(gradients, {p: r[1] for p, r in runs.items() if p != "fp64"}), state_of(spec.build())
+    report = {"loss": {p: r[0] for p, r in runs.items()}, "gradients": table,
+              "early": trained_table(runs, start, "early", table), "trained": trained_table(runs, start, "trained", table)}
     if spec.gentle:
         losses = {p: train(spec, p, batches, lr / 100) for p in ("fp64", "fp32", "bf16")}
         report["gentle"] = {"lr": lr / 100, "loss": {p: r[0] for p, r in losses.items() if r}}

@@ -46,3 +46,22 @@ func.func @forward(%w: tensor<5x2xf32> {mpc.role = "parameter", mpc.name = "w"},
   %one = arith.constant dense<1.0> : tensor<f32>
   return %2, %one : tensor<f32>, tensor<f32>
 }
+
+// -----
+
+// A scatter_add's gradients: the cotangent itself for what it starts from, and what stands at the indices for the updates.
+// CHECK-LABEL: @gradients
+// CHECK-SAME:    %[[I:[^:]*]]: tensor<3xi64> {{.*}} %[[C:[^:]*]]: tensor<5x2xf32> {{.*}} %[[SEED:[^:]*]]: tensor<f32>
+// CHECK:         %[[S:.*]] = mpc.broadcast %[[SEED]]
+// CHECK:         %[[D:.*]] = arith.mulf %[[S]], %[[C]]
+// CHECK:         %[[G:.*]] = mpc.gather %[[D]], %[[I]] {axis = 0 : i64} : tensor<5x2xf32>, tensor<3xi64> -> tensor<3x2xf32>
+// CHECK:         return %{{.*}}, %{{.*}}, %[[D]], %[[G]] : tensor<f32>, tensor<f32>, tensor<5x2xf32>, tensor<3x2xf32>
+func.func @forward(%w: tensor<5x2xf32> {mpc.role = "parameter", mpc.name = "w"}, %u: tensor<3x2xf32> {mpc.role = "parameter", mpc.name = "u"},
+                   %i: tensor<3xi64> {mpc.role = "input", mpc.name = "i"}, %c: tensor<5x2xf32> {mpc.role = "input", mpc.name = "c"})
+    -> (tensor<f32> {mpc.role = "loss", mpc.name = "loss"}, tensor<f32> {mpc.role = "count", mpc.name = "count"}) {
+  %0 = mpc.scatter_add %i, %u init %w {axis = 0 : i64} : (tensor<3xi64>, tensor<3x2xf32>, tensor<5x2xf32>) -> tensor<5x2xf32>
+  %1 = arith.mulf %0, %c : tensor<5x2xf32>
+  %2 = mpc.reduce sum %1 {axes = array<i64: 0, 1>} : tensor<5x2xf32> -> tensor<f32>
+  %one = arith.constant dense<1.0> : tensor<f32>
+  return %2, %one : tensor<f32>, tensor<f32>
+}

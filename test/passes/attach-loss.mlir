@@ -6,7 +6,7 @@
 module attributes {mpc.batch = 4 : i64} {
 
 // Class labels have the output's shape without the class axis; @eval_step counts the labels that are the first largest logit.
-// CHECK: module attributes {mpc.batch = 4 : i64, mpc.classes = 3 : i64, mpc.ignore_index = -100 : i64, mpc.loss = "cross-entropy"}
+// CHECK: module attributes {mpc.batch = 4 : i64, mpc.classes = 3 : i64, mpc.ignore_index = -100 : i64, mpc.loss = "cross-entropy", mpc.output_samples = {y = array<i64: 0, 1>, z = array<i64: 0, 1>}}
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: %[[N:arg[0-9]+]]: tensor<i64> {mpc.name = "samples", mpc.role = "samples"}
 // CHECK-SAME: %[[L:arg[0-9]+]]: tensor<4xi64> {mpc.name = "labels", mpc.role = "labels"}

@@ -1,10 +1,10 @@
 // RUN: mpc-opt %s --split-input-file --autodiff --verify-diagnostics
 
 // Every operation without a gradient between a parameter and the loss is named, in one go.
-func.func @forward(%i: tensor<4xi64> {mpc.role = "input", mpc.name = "i"}, %w: tensor<4xf32> {mpc.role = "parameter", mpc.name = "w"})
+func.func @forward(%w: tensor<4xf32> {mpc.role = "parameter", mpc.name = "w"})
     -> (tensor<f32> {mpc.role = "loss", mpc.name = "loss"}) {
-  // expected-error @+1 {{node 'sc' (ScatterElements): `mpc.scatter_add` has no gradient, and it lies between parameter 'w' and the loss; freeze the parameters before it (--freeze), or take the operator out of the model}}
-  %0 = mpc.scatter_add %i, %w {axis = 0 : i64, mpc.node = "sc", mpc.op = "ScatterElements"} : (tensor<4xi64>, tensor<4xf32>) -> tensor<4xf32>
+  // expected-error @+1 {{node 'root' (Cbrt): `math.cbrt` has no gradient, and it lies between parameter 'w' and the loss; freeze the parameters before it (--freeze), or take the operator out of the model}}
+  %0 = math.cbrt %w {mpc.node = "root", mpc.op = "Cbrt"} : tensor<4xf32>
   // expected-error @+1 {{node 'at' (Atan2): `math.atan2` has no gradient}}
   %1 = math.atan2 %0, %w {mpc.node = "at", mpc.op = "Atan2"} : tensor<4xf32>
   %2 = mpc.reduce sum %1 {axes = array<i64: 0>} : tensor<4xf32> -> tensor<f32>

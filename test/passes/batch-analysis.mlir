@@ -31,7 +31,7 @@ func.func @forward(%x: tensor<4x6xf32> {mpc.role = "input", mpc.name = "x"}) -> 
 
 // -----
 
-// A sum over the batch mixes samples: a smaller last batch would come out wrong, and the trainer is told why.
+// A sum over the batch that nobody has masked mixes samples: a smaller last batch would come out wrong, and the trainer is told why.
 // CHECK: mpc.tail_refused = "node 'total' (ReduceSum) mixes the samples of a batch"
 module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
 func.func @forward(%x: tensor<4x6xf32> {mpc.role = "input", mpc.name = "x"}) -> (tensor<4x6xf32> {mpc.role = "output", mpc.name = "y"}) {
@@ -44,10 +44,11 @@ func.func @forward(%x: tensor<4x6xf32> {mpc.role = "input", mpc.name = "x"}) -> 
 
 // -----
 
-// A normalization whose rows are not the samples counts all of them.
-// CHECK: mpc.tail_refused = "node 'bn' (BatchNormalization) normalizes rows that are not the samples"
-// CHECK: %[[ALL:.*]] = arith.constant dense<8> : tensor<i64>
-// CHECK: mpc.batch_norm %{{.*}}, %{{.*}}, %{{.*}}, %[[ALL]]
+// Two rows per sample are normalized: the rows that count are those of the samples that are there.
+// CHECK: mpc.output_samples = {y = array<i64: 0, 1>}}
+// CHECK: %[[TWO:.*]] = arith.constant dense<2> : tensor<i64>
+// CHECK: %[[ROWS:.*]] = arith.muli %{{.*}}, %[[TWO]] {mpc.node = "bn"
+// CHECK: mpc.batch_norm %{{.*}}, %{{.*}}, %{{.*}}, %[[ROWS]]
 module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
 func.func @forward(%x: tensor<4x6xf32> {mpc.role = "input", mpc.name = "x"}, %s: tensor<3xf32> {mpc.role = "parameter", mpc.name = "s"},
     %m: tensor<3xf32> {mpc.role = "statistic", mpc.name = "m"}, %v: tensor<3xf32> {mpc.role = "statistic", mpc.name = "v"})
@@ -56,5 +57,59 @@ func.func @forward(%x: tensor<4x6xf32> {mpc.role = "input", mpc.name = "x"}, %s:
   %1 = mpc.batch_norm_inference %0, %s, %s, %m, %v {epsilon = 1.0e-5, momentum = 0.9, mpc.node = "bn", mpc.op = "BatchNormalization"}
     : (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> tensor<8x3xf32>
   return %1 : tensor<8x3xf32>
+}
+}
+
+// -----
+
+// A normalization whose channels are the samples counts all rows, and no smaller batch is possible.
+// CHECK: mpc.tail_refused = "node 'bn' (BatchNormalization) normalizes rows that are not the samples"
+// CHECK: %[[ALL:.*]] = arith.constant dense<3> : tensor<i64>
+// CHECK: mpc.batch_norm %{{.*}}, %{{.*}}, %{{.*}}, %[[ALL]]
+module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
+func.func @forward(%x: tensor<4x3xf32> {mpc.role = "input", mpc.name = "x"}, %s: tensor<4xf32> {mpc.role = "parameter", mpc.name = "s"},
+    %m: tensor<4xf32> {mpc.role = "statistic", mpc.name = "m"}, %v: tensor<4xf32> {mpc.role = "statistic", mpc.name = "v"})
+    -> (tensor<4x3xf32> {mpc.role = "output", mpc.name = "y"}) {
+  %0 = mpc.transpose %x {permutation = array<i64: 1, 0>} : tensor<4x3xf32> -> tensor<3x4xf32>
+  %1 = mpc.batch_norm_inference %0, %s, %s, %m, %v {epsilon = 1.0e-5, momentum = 0.9, mpc.node = "bn", mpc.op = "BatchNormalization"}
+    : (tensor<3x4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) -> tensor<3x4xf32>
+  %2 = mpc.transpose %1 {permutation = array<i64: 1, 0>} : tensor<3x4xf32> -> tensor<4x3xf32>
+  return %2 : tensor<4x3xf32>
+}
+}
+
+// -----
+
+// A sum of what is masked belongs to no sample any more; where the samples are in each output is told to whoever joins batches.
+// CHECK-NOT: mpc.tail_refused
+// CHECK: mpc.output_samples = {s = array<i64: -1, 1>, t = array<i64: 1, 1>, u = array<i64: 0, 3>, v = array<i64: -2, 1>, y = array<i64: 0, 1>}
+module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
+func.func @forward(%x: tensor<4x3xf32> {mpc.role = "input", mpc.name = "x"}, %n: tensor<i64> {mpc.role = "samples", mpc.name = "samples"})
+    -> (tensor<4x3xf32> {mpc.role = "output", mpc.name = "y"}, tensor<3xf32> {mpc.role = "output", mpc.name = "s"},
+        tensor<3x4xf32> {mpc.role = "output", mpc.name = "t"}, tensor<12xf32> {mpc.role = "output", mpc.name = "u"},
+        tensor<4x4xf32> {mpc.role = "output", mpc.name = "v"}) {
+  %0 = mpc.mask_samples %x, %n {axis = 0 : i64, factor = 1 : i64} : tensor<4x3xf32>, tensor<i64>
+  %s = mpc.reduce sum %0 {axes = array<i64: 0>} : tensor<4x3xf32> -> tensor<3xf32>
+  %t = mpc.transpose %x {permutation = array<i64: 1, 0>} : tensor<4x3xf32> -> tensor<3x4xf32>
+  %u = mpc.reshape %t : tensor<3x4xf32> -> tensor<12xf32>
+  %v = mpc.matmul %x, %x {transpose_rhs} : (tensor<4x3xf32>, tensor<4x3xf32>) -> tensor<4x4xf32>
+  %1 = mpc.broadcast %s {dimensions = array<i64: 1>} : tensor<3xf32> -> tensor<4x3xf32>
+  %y = arith.subf %x, %1 : tensor<4x3xf32>
+  return %y, %s, %t, %u, %v : tensor<4x3xf32>, tensor<3xf32>, tensor<3x4xf32>, tensor<12xf32>, tensor<4x4xf32>
+}
+}
+
+// -----
+
+// Masked for a maximum, a sum is not exact.
+// CHECK: mpc.tail_refused = "node 'total' (ReduceSum) mixes the samples of a batch"
+module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
+func.func @forward(%x: tensor<4x6xf32> {mpc.role = "input", mpc.name = "x"}, %n: tensor<i64> {mpc.role = "samples", mpc.name = "samples"})
+    -> (tensor<4x6xf32> {mpc.role = "output", mpc.name = "y"}) {
+  %0 = mpc.mask_samples %x, %n {axis = 0 : i64, factor = 1 : i64, neutral = #mpc<reduction max>} : tensor<4x6xf32>, tensor<i64>
+  %1 = mpc.reduce sum %0 {axes = array<i64: 0>, mpc.node = "total", mpc.op = "ReduceSum"} : tensor<4x6xf32> -> tensor<6xf32>
+  %2 = mpc.broadcast %1 {dimensions = array<i64: 1>} : tensor<6xf32> -> tensor<4x6xf32>
+  %3 = arith.subf %x, %2 : tensor<4x6xf32>
+  return %3 : tensor<4x6xf32>
 }
 }

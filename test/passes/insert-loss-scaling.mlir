@@ -9,6 +9,7 @@
 // CHECK-SAME: {mpc.name = "loss_scale", mpc.role = "loss_scale"}
 // CHECK-LABEL: func.func @apply(
 // CHECK-SAME: %[[LOSS:arg[0-9]+]]: tensor<f32> {mpc.name = "loss", mpc.role = "loss"}
+// CHECK-SAME: %[[COUNT:arg[0-9]+]]: tensor<f32> {mpc.name = "count", mpc.role = "count"}
 // CHECK-SAME: %[[G:arg[0-9]+]]: tensor<3xf32> {mpc.name = "w", mpc.role = "gradient"}
 // CHECK-SAME: %[[WORKING:arg[0-9]+]]: tensor<2xf32> {mpc.name = "m", mpc.role = "working_statistic"}
 // CHECK-SAME: %[[STATISTIC:arg[0-9]+]]: tensor<2xf32> {mpc.name = "m", mpc.role = "statistic"}
@@ -20,17 +21,21 @@
 // CHECK: math.absf %[[SUM]]
 // CHECK: %[[ABS:.*]] = math.absf %[[WORKING]]
 // CHECK: mpc.reduce max %[[ABS]]
-// CHECK: %[[OK:.*]] = arith.andi
-// factor = min(1, clip / (norm + 1e-6)) / scale
-// CHECK: %[[CLIP:.*]] = arith.minimumf
-// CHECK: %[[FACTOR:.*]] = arith.divf %[[CLIP]], %[[SCALE]]
+// CHECK: %[[FINITE:.*]] = arith.andi
+// A step in which no loss element counts changes nothing; only one that is not finite lowers the scale.
+// CHECK: %[[COUNTS:.*]] = arith.cmpf ogt, %[[COUNT]]
+// CHECK: %[[OK:.*]] = arith.andi %[[FINITE]], %[[COUNTS]]
+// factor = min(1, clip / (norm + 1e-6)) / scale, in f64: finite gradients may have a norm beyond f32
+// CHECK: %[[CLIP:.*]] = arith.minimumf {{.*}} : tensor<f64>
+// CHECK: %[[WIDE:.*]] = arith.divf %[[CLIP]], %{{.*}} : tensor<f64>
+// CHECK: arith.truncf %[[WIDE]] : tensor<f64> to tensor<f32>
 // A skipped step keeps the statistics, and takes the working copy back to them.
 // CHECK: %[[OKS:.*]] = mpc.broadcast %[[OK]]
 // CHECK: %[[COMMITTED:.*]] = arith.select %[[OKS]], %[[WORKING]], %[[STATISTIC]]
 // CHECK: return %[[COMMITTED]], %[[COMMITTED]], %{{.*}}
 // CHECK-LABEL: func.func @apply_accumulated
-// CHECK-SAME: mpc.role = "accumulator"
 // CHECK-SAME: mpc.role = "accumulated_count"
+// CHECK-SAME: mpc.role = "accumulator"
 
 // A fixed scale has no growth tracker; the finite check stays.
 // FIXED-LABEL: func.func @apply(

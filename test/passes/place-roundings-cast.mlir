@@ -5,10 +5,9 @@
 
 // CHECK-LABEL: func.func @predict
 // CHECK-NOT:   tensor<4xbf16>
-// CHECK:       %[[HALF:.*]] = arith.truncf %{{.*}} : tensor<4xf32> to tensor<4xf16>
+// CHECK:       %[[HALF:.*]] = arith.truncf %{{.*}} {mpc.keep_rounding} : tensor<4xf32> to tensor<4xf16>
 // CHECK:       %[[WIDE:.*]] = arith.extf %[[HALF]] : tensor<4xf16> to tensor<4xf32>
 // CHECK:       math.tanh %[[WIDE]]
-// CHECK-NOT:   mpc.asked
 func.func @predict(%x: tensor<4xf32> {mpc.role = "input", mpc.name = "x"}) -> (tensor<4xf32> {mpc.role = "output", mpc.name = "y"}) {
   %0 = math.exp %x {mpc.op = "Exp", mpc.node = "exp"} : tensor<4xf32>
   %1 = arith.truncf %0 {mpc.op = "Exp", mpc.node = "exp"} : tensor<4xf32> to tensor<4xbf16>

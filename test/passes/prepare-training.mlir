@@ -16,6 +16,7 @@
 // CHECK-LABEL: func.func @predict
 // CHECK-NOT: samples
 // CHECK: mpc.batch_norm_inference
+module attributes {mpc.batch = 4 : i64} {
 func.func @forward(%x: tensor<4x2xf32> {mpc.role = "input", mpc.name = "x"}, %s: tensor<2xf32> {mpc.role = "parameter", mpc.name = "bn.scale"},
     %b: tensor<2xf32> {mpc.role = "parameter", mpc.name = "bn.bias"},
     %m: tensor<2xf32> {mpc.role = "statistic", mpc.name = "bn.mean", mpc.weights = #mpc.weights<"m.onnx", 0, 8, f32>},
@@ -23,6 +24,7 @@ func.func @forward(%x: tensor<4x2xf32> {mpc.role = "input", mpc.name = "x"}, %s:
   %0 = mpc.batch_norm_inference %x, %s, %b, %m, %v {epsilon = 1.0e-5, momentum = 0.9, mpc.node = "bn", mpc.op = "BatchNormalization"}
     : (tensor<4x2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
   return %0 : tensor<4x2xf32>
+}
 }
 
 // -----

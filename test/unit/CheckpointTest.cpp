@@ -1,6 +1,7 @@
 //===- CheckpointTest.cpp - a run split, resumed, damaged ----------------------------===//
 
 #include "TrainTestSupport.h"
+#include <functional>
 #include <sys/resource.h>
 
 using namespace mpc;
@@ -146,6 +147,34 @@ TEST_F(Checkpoints, DamagedFilesAreRecognized) {
     writeBytes(folder / ("a/" + name), "x");
   EXPECT_EQ(train({"--steps", "5", "--out", "@a", "--resume"}), 1);
   EXPECT_CONTAINS(err, "is whole");
+}
+
+// A hash says that a file is what somebody wrote, not that a run did: states that no run has are
+// refused, by name, before they divide by zero or index anything.
+TEST_F(Checkpoints, StatesThatNoRunHasAreRefused) {
+  ASSERT_EQ(train({"--lr", "0.1", "--steps", "3", "--out", "@a"}), 0);
+  std::string newest = CheckpointFolder(folder / "a").stepPath(3);
+  RunState good = CheckpointFile(newest).state();
+  FakeDevice fake(program, options);
+  auto refusal = [&](const std::function<void(RunState &)> &change) {
+    RunState state = good;
+    change(state);
+    writeCheckpoint(newest, program, fake, state);
+    EXPECT_EQ(train({"--out", "@a", "--resume", "--steps", "5"}), 1);
+    return err;
+  };
+  EXPECT_CONTAINS(refusal([](RunState &s) { s.position = 51; }), "'position'");
+  EXPECT_CONTAINS(refusal([](RunState &s) { s.position = -1; }), "'position'");
+  EXPECT_CONTAINS(refusal([](RunState &s) { s.step = INT64_MIN; }), "'step'");
+  EXPECT_CONTAINS(refusal([](RunState &s) { s.applied_steps = INT64_MAX; }), "'applied_steps'");
+  EXPECT_CONTAINS(refusal([](RunState &s) { s.loss_scale = 0; }), "'loss_scale'");
+  EXPECT_CONTAINS(refusal([](RunState &s) { s.growth_tracker = INT64_MAX; }), "'growth_tracker'");
+  EXPECT_CONTAINS(refusal([](RunState &s) { s.hyper.accumulate = 0; }), "'accumulate'");
+  EXPECT_CONTAINS(refusal([](RunState &s) { s.hyper.schedule = "step"; }), "'step-size'");
+  EXPECT_CONTAINS(refusal([](RunState &s) { s.hyper.schedule = "wavy"; }), "'schedule'");
+  EXPECT_CONTAINS(refusal([](RunState &s) { s.epochs = 3; }), "'steps'");
+  // At the end of an epoch only a best.safetensors stands: there is nothing to go on with.
+  EXPECT_CONTAINS(refusal([](RunState &s) { s.position = 50; }), "sample 50 of an epoch of 50");
 }
 
 // A full disk, here a limit on file sizes: a message, what was there stays, nothing is left over.

@@ -1,5 +1,4 @@
-//===- CodegenNumbersTest.cpp - conversions, elementary functions, the table of kernels
-//---------===//
+//===- CodegenNumbersTest.cpp - conversions, functions, the table of kernels -------------===//
 
 #include "KernelRunner.h"
 
@@ -136,10 +135,10 @@ TEST(Codegen, ElementaryFunctions) {
     }
 }
 
-// A rounding that was placed stays, also where the value is widened again at once.
+// A rounding that was placed stays, also where the value is widened again at once: in a map, and in
+// a sum that may be taken in any order; with and without an instruction for the conversion.
 TEST(Codegen, RoundingsStay) {
-  for (const char *half : {"f16", "bf16"}) {
-    std::string text = R"(
+  const std::string map = R"(
       func.func private @k(%x: tensor<100xf32>) -> tensor<100xf32>
           attributes {mpc.kernel = #mpc.kernel<map, domain = [100], split = 0, aliases = [-1]>} {
         %0 = arith.truncf %x : tensor<100xf32> to tensor<100xHALF>
@@ -149,10 +148,25 @@ TEST(Codegen, RoundingsStay) {
         %3 = arith.mulf %2, %c : tensor<100xf32>
         return %3 : tensor<100xf32>
       })";
-    for (size_t at; (at = text.find("HALF")) != std::string::npos;)
-      text.replace(at, 4, half);
-    expectMatchesReference(text);
-  }
+  const std::string row = R"(
+      func.func private @k(%x: tensor<3x100xf32>) -> (tensor<3xf32>, tensor<3x100xHALF>)
+          attributes {mpc.kernel = #mpc.kernel<row, domain = [3, 100], split = 1, aliases = [-1, -1]>} {
+        %0 = arith.truncf %x : tensor<3x100xf32> to tensor<3x100xHALF>
+        %1 = arith.extf %0 : tensor<3x100xHALF> to tensor<3x100xf32>
+        %2 = arith.subf %x, %1 : tensor<3x100xf32>
+        %c = arith.constant dense<1.0e+4> : tensor<3x100xf32>
+        %3 = arith.mulf %2, %c : tensor<3x100xf32>
+        %4 = mpc.reduce sum %3 {axes = array<i64: 1>} : tensor<3x100xf32> -> tensor<3xf32>
+        return %4, %0 : tensor<3xf32>, tensor<3x100xHALF>
+      })";
+  for (const char *half : {"f16", "bf16"})
+    for (const char *cpu : {"native", "x86-64-v3", "x86-64"})
+      for (std::string text : {map, row}) {
+        double tolerance = text == map ? 2e-6 : 1e-3; // of a sum of 100, in some order
+        for (size_t at; (at = text.find("HALF")) != std::string::npos;)
+          text.replace(at, 4, half);
+        expectMatchesReference(text, 3, tolerance, cpu);
+      }
 }
 
 // NaN and infinities pass through minimum, maximum and a selection as PyTorch's relu, clamp and

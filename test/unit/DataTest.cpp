@@ -27,6 +27,16 @@ std::vector<float> ramp(size_t count) {
 
 } // namespace
 
+TEST(Names, AreQuotedForMessages) {
+  EXPECT_EQ(quote("caf\u00e9 'n' \\ \n\x1b"), "'caf\u00e9 \\'n\\' \\\\ \\n\\x1b'");
+  // Overlong, a surrogate, beyond U+10FFFF, cut off, a lone continuation.
+  for (const char *bad : {"\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x80"})
+    EXPECT_FALSE(isUtf8(bad)) << quote(bad);
+  for (const char *good : {"", "abc", "\u00e9", "\u20ac", "\U0001f600"})
+    EXPECT_TRUE(isUtf8(good)) << good;
+  EXPECT_EQ(quote("a\xff\u00e9"), "'a\\xff\u00e9'");
+}
+
 TEST(DatasetSpec, EscapesAndSeparators) {
   DatasetSpec spec = parseDataset(
       R"(npy:a\=b=dir\,x/f=1.npy,labels=t.npz:k\;1;scale=0.5;mean=1,2;std=3;flip;crop=4)");

@@ -55,7 +55,10 @@ TEST_F(Export, OutputsWithRowsPerSampleOrAnotherAxis) {
   y.shape = {5};
   program.batch_axis.erase("y");
   EXPECT_EQ(run({"predict", "--input", "x=@x.npy", "-o", "@w.npy"}), 1);
-  EXPECT_CONTAINS(err, "no axis of samples");
+  EXPECT_CONTAINS(err, "belongs to no single sample");
+  program.output_samples["y"] = {OutputSamples::kNone, 1}; // exact for a part of a batch, too
+  EXPECT_EQ(run({"predict", "--input", "x=@x.npy", "-o", "@w.npy"}), 1);
+  EXPECT_CONTAINS(err, "at most 4 samples");
 }
 
 TEST_F(Export, GradWritesUnscaledGradients) {

@@ -1,41 +1,25 @@
 //===- KernelRunner.h - compile a kernel from text and run it, for tests -----------------===//
+//
+// The same tests run kernels on this CPU (codegen-tests), and GPU kernels on the simulator
+// (gpu-tests, which are compiled with MPC_TEST_ON_SIMULATOR).
+//
+//===--------------------------------------------------------------------------------------===//
 
 #ifndef MPC_TEST_UNIT_KERNELRUNNER_H
 #define MPC_TEST_UNIT_KERNELRUNNER_H
 
-#include "compiler/codegen/Kernel.h"
-#include "compiler/target/cpu/CpuTarget.h"
-#include "compiler/target/cpu/Machine.h"
+#include "CpuBackend.h"
+#ifdef MPC_TEST_ON_SIMULATOR
+#include "SimulatorBackend.h"
+#endif
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
-#include "llvm/ExecutionEngine/Orc/LLJIT.h"
-#include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Target/TargetMachine.h"
-#include <cstring>
 #include <gtest/gtest.h>
 #include <random>
 
 #include "TensorReference.h"
 
 namespace mpc::test {
-
-/// Storage of a tensor as a kernel sees it, 64-byte aligned.
-class Storage {
-public:
-  Storage() = default;
-  explicit Storage(size_t bytes, unsigned char fill = 0xcd)
-      : bytes(bytes),
-        memory(static_cast<char *>(std::aligned_alloc(64, (bytes + 127) / 64 * 64)), std::free) {
-    std::memset(memory.get(), fill, (bytes + 127) / 64 * 64);
-  }
-  void *data() const { return memory.get(); }
-  template <typename T> T *as() const { return reinterpret_cast<T *>(memory.get()); }
-  size_t bytes = 0;
-
-private:
-  std::shared_ptr<char> memory;
-};
 
 inline uint64_t bitsOf(double value, mlir::Type type) {
   if (auto floating = mlir::dyn_cast<mlir::FloatType>(type)) {
@@ -78,30 +62,21 @@ inline Tensor unpack(const Storage &storage, mlir::RankedTensorType type) {
   return tensor;
 }
 
-class KernelRunner {
+template <typename Backend> class RunnerOn {
 public:
-  explicit KernelRunner(const std::string &text, const std::string &cpu = "native") {
+  explicit RunnerOn(const std::string &text, const std::string &cpu = "native") {
     context.loadDialect<MpcDialect, mlir::arith::ArithDialect, mlir::math::MathDialect,
                         mlir::func::FuncDialect>();
     module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
     if (!module)
       return;
-    CpuTargetOptions options;
-    options.cpu = cpu;
-    llvm::LLVMContext llvmContext;
-    auto native = compileKernels(*module, options, llvmContext);
-    if (!native) {
-      ADD_FAILURE() << llvm::toString(native.takeError());
-      return;
+    backend = std::make_unique<Backend>();
+    if (std::string problem = backend->compile(*module, cpu); !problem.empty()) {
+      ADD_FAILURE() << problem;
+      backend.reset();
     }
-    auto machine = llvm::cantFail(createMachine(llvm::cantFail(describeCpu(cpu)), 3));
-    llvm::SmallString<0> object;
-    llvm::raw_svector_ostream stream(object);
-    llvm::cantFail(writeNative(**native, *machine, false, stream));
-    jit = llvm::cantFail(llvm::orc::LLJITBuilder().create());
-    llvm::cantFail(jit->addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(object)));
   }
-  bool ok() const { return jit != nullptr; }
+  bool ok() const { return backend != nullptr; }
   mlir::func::FuncOp kernel(llvm::StringRef name = "") {
     for (auto function : module->getOps<mlir::func::FuncOp>())
       if (getKernelAttr(function) && (name.empty() || function.getName() == name))
@@ -109,19 +84,11 @@ public:
     return {};
   }
 
-  /// Runs all functions of a kernel, each over its whole range in `pieces` parts, the last part
-  /// first.
+  /// Runs all functions of a kernel: on the CPU each over its whole range in `pieces` parts, the
+  /// last part first.
   void run(mlir::func::FuncOp kernel, std::vector<void *> buffers, int pieces = 3) {
-    Storage scratch(scratchBytes(kernel));
-    if (scratch.bytes)
-      buffers.push_back(scratch.data());
-    for (const KernelFunction &function : kernelFunctions(kernel)) {
-      auto address = llvm::cantFail(jit->lookup(function.name))
-                         .toPtr<void (*)(int64_t, int64_t, void *const *)>();
-      for (int piece = pieces; piece-- > 0;)
-        address(function.extent * piece / pieces, function.extent * (piece + 1) / pieces,
-                buffers.data());
-    }
+    std::string problem = backend->run(kernel, std::move(buffers), pieces);
+    EXPECT_EQ(problem, "");
   }
 
   std::vector<Tensor> run(mlir::func::FuncOp kernel, const std::vector<Tensor> &arguments,
@@ -149,8 +116,14 @@ public:
 
   mlir::MLIRContext context;
   mlir::OwningOpRef<mlir::ModuleOp> module;
-  std::unique_ptr<llvm::orc::LLJIT> jit;
+  std::unique_ptr<Backend> backend;
 };
+
+#ifdef MPC_TEST_ON_SIMULATOR
+using KernelRunner = RunnerOn<SimulatorBackend>;
+#else
+using KernelRunner = RunnerOn<CpuBackend>;
+#endif
 
 /// Values for an argument: floats around zero, integers in [0, limit).
 inline Tensor randomTensor(mlir::Type type, std::mt19937 &generator, int64_t limit = 3) {
@@ -165,6 +138,40 @@ inline Tensor randomTensor(mlir::Type type, std::mt19937 &generator, int64_t lim
   }
   return values;
 }
+
+#ifdef MPC_TEST_ON_SIMULATOR
+/// How far apart the CPU and a GPU may be: 4 units in the last place, and √n · ε for a sum of n.
+inline void expectMatchesCpu(const std::string &text, const std::vector<Tensor> &arguments,
+                             const std::vector<Tensor> &results) {
+  RunnerOn<CpuBackend> cpu(text);
+  ASSERT_TRUE(cpu.ok());
+  mlir::func::FuncOp kernel = cpu.kernel();
+  std::vector<Tensor> expected = cpu.run(kernel, arguments);
+  double summed = 0;
+  for (ReduceOp reduce : kernel.getOps<ReduceOp>())
+    summed = std::max(summed, double(elementsOf(tensorShape(reduce.getInput()))) /
+                                  elementsOf(tensorShape(reduce.getResult())));
+  for (size_t r = 0; r < expected.size(); ++r) {
+    mlir::Type element = mlir::getElementTypeOrSelf(kernel.getResultTypes()[r]);
+    double epsilon = element.isF64()    ? 0x1p-52
+                     : element.isF16()  ? 0x1p-10
+                     : element.isBF16() ? 0x1p-7
+                                        : 0x1p-23;
+    double largest = 1;
+    for (double x : expected[r].data)
+      largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : largest;
+    double ofSum = std::sqrt(summed) * (element.isF64() ? 0x1p-52 : 0x1p-23) * largest;
+    for (size_t i = 0, shown = 0; i < expected[r].data.size() && shown < 5; ++i) {
+      double want = expected[r].data[i], got = results[r].data[i];
+      double scale = std::max(std::abs(want), 0x1p-14); // f16's least normal number
+      bool same = want == got || (std::isnan(want) && std::isnan(got)) ||
+                  std::abs(want - got) <= 4 * epsilon * scale + ofSum;
+      EXPECT_TRUE(same) << "result " << r << " element " << i << ": " << want << " on the CPU, "
+                        << got << " on the GPU" << (++shown, "");
+    }
+  }
+}
+#endif
 
 /// Compiles the text's kernel, runs it on random arguments and compares every result with the
 /// reference. `limit`: integers are below it.
@@ -197,6 +204,9 @@ inline void expectMatchesReference(const std::string &text, int64_t limit = 3,
           << "result " << r << " element " << i;
     }
   }
+#ifdef MPC_TEST_ON_SIMULATOR
+  expectMatchesCpu(text, arguments, first);
+#endif
 }
 
 } // namespace mpc::test

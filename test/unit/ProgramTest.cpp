@@ -18,7 +18,7 @@ const unsigned char kData[256] = {};
 json good() {
   return json::parse(
       R"({"abi": 1, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
-    "cpu": "x86-64", "loss_scale_mode": "dynamic", "batch": 4, "classes": 10, "batch_axis": {"x": 0, "labels": 0}, "index_limit": {"ids": 7},
+    "cpu": "x86-64", "loss_scale_mode": "dynamic", "batch": 4, "classes": 10, "batch_axis": {"x": 0, "labels": 0}, "output_samples": {"y": [1, 2]}, "index_limit": {"ids": 7},
     "notes": ["a note"], "regions": {"states": 4096, "inputs": 4096, "arena": 8192, "outputs": 64},
     "tensors": [{"name": "w", "role": "parameter", "type": "f32", "shape": [4, 8], "buffer": ["states", 0], "initial": [64, 128], "initial_type": "f32"},
                 {"name": "x", "role": "input", "type": "f32", "shape": [4, 8], "buffer": ["inputs", 0]},
@@ -55,6 +55,8 @@ TEST(Program, Loads) {
   EXPECT_EQ(4, p.batch);
   EXPECT_EQ(-100, p.ignore_index);
   EXPECT_EQ(7, p.index_limit.at("ids"));
+  EXPECT_EQ(1, p.output_samples.at("y").axis);
+  EXPECT_EQ(2, p.output_samples.at("y").blocks);
   ASSERT_EQ(3u, p.tensors.size());
   EXPECT_EQ(Role::parameter, p.tensors[0].role);
   EXPECT_EQ(128u, p.tensors[0].bytes());
@@ -121,6 +123,8 @@ TEST(Program, RefusesWhatIsInconsistent) {
       {"/export/template", "[100, 200]", "outside"},
       {"/batch", "-1", "negative"},
       {"/batch", "\"four\"", "integer"},
+      {"/output_samples/y", "[1]", "blocks"},
+      {"/output_samples/y", "[0, 0]", "blocks"},
       {"/regions/arena", "1e3", "integer"},
       {"/regions/arena", "9223372036854775807", "out of range"},
       {"/notes", "[1]", "string"},

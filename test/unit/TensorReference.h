@@ -329,7 +329,8 @@ class Reference {
       for (int64_t i = 0; i < in(1).size(); ++i) {
         Index at = unravel(i, in(1).shape), which(at.begin() + axis, at.begin() + axis + rank),
               to(at.begin(), at.begin() + axis);
-        to.push_back(in(0).data[ravel(which, in(0).shape)]);
+        to.push_back(
+            std::clamp<int64_t>(in(0).data[ravel(which, in(0).shape)], 0, out.shape[axis] - 1));
         to.insert(to.end(), at.begin() + axis + rank, at.end());
         out.data[ravel(to, out.shape)] += in(1).data[i];
       }

@@ -7,6 +7,7 @@
 
 #include "Inference.h"
 #include "compiler/codegen/Kernel.h"
+#include "compiler/driver/Messages.h"
 #include "compiler/driver/Pipeline.h"
 #include "compiler/driver/ProgramWriter.h"
 #include "compiler/driver/Registration.h"
@@ -86,7 +87,7 @@ std::unique_ptr<Inference> Inference::compile(const CompileOptions &options, int
   MLIRContext context(registry);
   context.loadAllAvailableDialects();
   ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
-    messages += diagnostic.str() + "\n";
+    messages += messageText(diagnostic) + "\n";
     return success();
   });
   WeightStore weights;

@@ -2,10 +2,10 @@
 
 #include "TestData.h"
 #include "runtime/core/Error.h"
+#include "runtime/data/File.h"
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <onnx/onnx_pb.h>
 #include <set>
 
@@ -15,11 +15,8 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string contents(const fs::path &path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  if (!stream.good() && !stream.eof())
-    throw Error("cannot read " + path.string());
-  return text;
+  MappedFile file(path.string()); // no folder, no pipe, no endless device
+  return {reinterpret_cast<const char *>(file.data()), file.size()};
 }
 
 std::optional<FileType> fileType(int type) {

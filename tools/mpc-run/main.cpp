@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------------------------===//
 
 #include "TestData.h"
+#include "compiler/driver/CrashGuard.h"
 #include "compiler/driver/Version.h"
+#include "runtime/core/Arguments.h"
 #include "runtime/core/Error.h"
 #include "runtime/data/DatasetSpec.h"
 #include "runtime/data/Npy.h"
@@ -29,7 +31,7 @@ struct Unsupported : Error {
 
 struct Options {
   CompileOptions compile;
-  std::vector<std::string> inputs, folders;
+  std::vector<std::string> inputs, folders, dims;
   std::string output;
   int threads = 0;
   double relative = 1e-3, absolute = 1e-5;
@@ -61,16 +63,42 @@ Array readOutput(Inference &inference, const std::string &name) {
   return Array::make(fileTypeOf(tensor.type), tensor.shape, std::move(bytes), name);
 }
 
+/// Whether every message of the compiler names something that it does not have (an operator, a
+/// type, an operand that is not constant). Whatever else it says is a failure: of the file, or its
+/// own.
+bool isAboutSupport(llvm::StringRef messages) {
+  llvm::SmallVector<llvm::StringRef> lines;
+  messages.split(lines, '\n', -1, false);
+  return llvm::all_of(lines, [](llvm::StringRef line) {
+    return llvm::any_of(std::initializer_list<llvm::StringRef>{"has no handler", "not supported",
+                                                               "known at compile time",
+                                                               "which mpc does not have",
+                                                               "inputs must be tensors"},
+                        [&](llvm::StringRef words) { return line.contains(words); });
+  });
+}
+
 std::unique_ptr<Inference> compiled(const Options &options, const std::string &model) {
   CompileOptions compile = options.compile;
   compile.model = model;
   compile.loss = "none";
   compile.stage = Stage::plan;
   std::string messages;
-  std::unique_ptr<Inference> inference = Inference::compile(compile, options.threads, messages);
-  if (!inference)
-    throw Unsupported(messages.empty() ? "cannot be compiled"
-                                       : messages.substr(0, messages.find_last_not_of('\n') + 1));
+  std::unique_ptr<Inference> inference;
+  auto work = [&] {
+    inference = Inference::compile(compile, options.threads, messages);
+    return 0;
+  };
+  if (!runGuarded("mpc-run", model, work))
+    throw Error("the compiler crashed");
+  if (!inference) {
+    if (messages.empty())
+      throw Error("cannot be compiled");
+    messages.pop_back(); // the last newline
+    if (isAboutSupport(messages))
+      throw Unsupported(messages);
+    throw Error(messages);
+  }
   const Program &program = inference->program();
   if (int samples = program.find(Role::samples); samples >= 0)
     inference->device().write(program.tensors[samples], &program.batch);
@@ -133,8 +161,27 @@ int runOnce(const Options &options) {
   return 0;
 }
 
+/// The type in which a program holds values of a file's type: an unsigned integer is the signed one
+/// of twice its width, where there is one.
+FileType heldAs(FileType type) {
+  switch (type) {
+  case FileType::u8:
+    return FileType::i16;
+  case FileType::u16:
+    return FileType::i32;
+  case FileType::u32:
+  case FileType::u64:
+    return FileType::i64;
+  default:
+    return type;
+  }
+}
+
 /// Empty, or where the two differ by more than absolute + relative · |wanted|.
 std::string difference(const Array &got, const Array &want, const Options &options) {
+  bool isDouble = options.compile.precision == "fp64" && isFloat(want.type);
+  if (got.type != (isDouble ? FileType::f64 : heldAs(want.type)))
+    return std::string("holds ") + fileTypeName(got.type) + ", want " + fileTypeName(want.type);
   if (got.shape != want.shape)
     return "shape " + shapeText(got.shape) + ", want " + shapeText(want.shape);
   for (int64_t i = 0; i < want.elements(); ++i) {
@@ -217,20 +264,34 @@ int main(int argc, char **argv) {
   app.add_option("--precision", options.compile.precision, "compute type")
       ->check(CLI::IsMember({"fp16", "bf16", "fp32", "fp64"}));
   int64_t batch = 0;
-  app.add_option("--batch", batch, "value of the first dynamic dimension (0: none is)");
-  app.add_option("--threads", options.threads, "threads (0: all cores)");
-  app.add_option("--rtol", options.relative, "relative tolerance of a comparison");
-  app.add_option("--atol", options.absolute, "absolute tolerance of a comparison");
+  auto *batchOption = app.add_option("--batch", batch, "value of the first dynamic dimension")
+                          ->check(CLI::Range(int64_t(1), int64_t(1) << 31))
+                          ->always_capture_default(false)
+                          ->default_str("");
+  app.add_option("--dim", options.dims, "NAME=N: value of a named dimension; repeatable")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--threads", options.threads, "threads (0: all cores)")
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--rtol", options.relative, "relative tolerance of a comparison")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--atol", options.absolute, "absolute tolerance of a comparison")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("-v,--verbose", options.verbose, "a line for every folder");
   try {
+    if (std::string empty = argumentWithoutValue(argc, argv); !empty.empty())
+      throw CLI::ValidationError(empty, "a value is missing behind '='");
     app.parse(argc, argv);
     if (options.compile.model.empty() == options.folders.empty())
       throw CLI::ValidationError("give a model, or --test-data folders",
                                  CLI::ExitCodes::ValidationError);
+    for (const std::string &text : options.dims)
+      if (std::string problem = parseDim(text, options.compile.dims); !problem.empty())
+        throw CLI::ValidationError(problem, CLI::ExitCodes::ValidationError);
   } catch (const CLI::ParseError &problem) {
     return app.exit(problem) == 0 ? 0 : 2;
   }
-  if (batch > 0)
+  if (batchOption->count())
     options.compile.batch = batch;
   try {
     return options.folders.empty() ? runOnce(options) : runTests(options);

@@ -177,14 +177,6 @@ llvm::Error writeNative(llvm::Module &module, llvm::TargetMachine &machine, bool
   return llvm::Error::success();
 }
 
-SmallVector<func::FuncOp> distinctKernels(const KernelIndex &table) {
-  SmallVector<func::FuncOp> kernels;
-  for (auto &[name, kernel] : table.entries)
-    if (kernels.empty() || kernels.back() != kernel)
-      kernels.push_back(kernel);
-  return kernels;
-}
-
 void registerTranslations(MLIRContext *context) {
   DialectRegistry registry;
   registerBuiltinDialectTranslation(registry);

@@ -15,9 +15,6 @@ llvm::Expected<std::unique_ptr<llvm::TargetMachine>> createMachine(const CpuDesc
 /// Makes the translation from the LLVM dialect known; once, before threads start.
 void registerTranslations(mlir::MLIRContext *context);
 
-/// The kernels of the table, each once, in its order.
-llvm::SmallVector<mlir::func::FuncOp> distinctKernels(const KernelIndex &table);
-
 /// Some kernels of a module as optimized LLVM IR. Several threads may do this for one module, each
 /// with its own machine and context.
 llvm::Expected<std::unique_ptr<llvm::Module>>

@@ -1,0 +1,64 @@
+"""The tables of bench/results from a run's JSON: report.py RESULTS.json > RESULTS.md"""
+
+import json
+import sys
+from pathlib import Path
+
+
+def label(row):
+    return f"{row['system']} {row['config']}"
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def mebibytes(row):
+    return f"{row['peak_bytes'] / 2**20:.0f}"
+
+
+def by_case(rows):
+    """[(mpc's row, its peers' rows)] in the order of the run."""
+    cases = {}
+    for row in rows:
+        cases.setdefault((row["model"], row["precision"]), []).append(row)
+    return [(case[0], case[1:]) for case in cases.values()]
+
+
+def comparison(mpc, peers):
+    best = min(peers, key=lambda row: row["ms"], default=None)
+    theirs = [f"{best['ms']:.4g}", label(best), f"{mpc['ms'] / best['ms']:.2f}", mebibytes(best)] if best else ["–"] * 4
+    return [f"{mpc['model']} ({mpc['batch']})", mpc["precision"], f"{mpc['ms']:.4g}", *theirs[:3], f"{1e3 * mpc['batch'] / mpc['ms']:.0f}",
+            mebibytes(mpc), theirs[3], f"{mpc['limit_ms']:.3g} = {mpc['limit_flops_ms']:.3g} + {mpc['limit_bytes_ms']:.3g}"]
+
+
+def facts(machine):
+    rates = machine["rates"]
+    flops = ", ".join(f"{precision} {rate / 1e9:.0f}" for precision, rate in rates["flops"].items())
+    bandwidth = ", ".join(f"{size / 2**20:g} MiB {rate / 1e9:.0f}" for size, rate in rates["bandwidth"])
+    return (f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB; {', '.join(machine['flags'])}. "
+            f"Measured in the same run: products in GFLOP/s: {flops}; GB/s by the size of what is read and written: {bandwidth}.")
+
+
+def markdown(rows):
+    machine, cases = rows[0]["machine"], by_case(rows)
+    versions = sorted({f"{row['system']} {row['version']}" for row in rows if "version" in row})
+    parts = [
+        f"# Training steps, {machine['date']}\n", facts(machine) + "\n",
+        f"`scripts/bench.sh`, mpc beside {', '.join(versions)}: least milliseconds per step, peak memory in MiB. "
+        "[../README.md](../README.md) tells what is measured and what the limit is.\n",
+        table(["model (batch)", "precision", "mpc ms", "best peer ms", "peer", "mpc ÷ peer", "mpc samples/s", "mpc MiB", "peer MiB",
+               "limit ms = FLOPs + bytes"], [comparison(*case) for case in cases]),
+        "## Every peer\n",
+        table(["model", "precision", "system", "ms", "MiB"],
+              [[row["model"], row["precision"], label(row), f"{row['ms']:.4g}", mebibytes(row)] for mpc, peers in cases for row in (mpc, *peers)]),
+    ]
+    left_out = [f"- {mpc['model']}, {mpc['precision']}: {peer}: {why}" for mpc, _ in cases for peer, why in mpc["left_out"].items()]
+    if left_out:
+        parts += ["## Left out\n", "\n".join(left_out) + "\n"]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    print(markdown(json.loads(Path(sys.argv[1]).read_text())), end="")

@@ -1,0 +1,358 @@
+//===- BatchAnalysis.cpp - where the samples are in every value -----------------===//
+//
+// Index maps say where each index goes, reshapes as a factor: [N, T, C] has N in front of
+// [N·T, C]'s first dimension. Everything that is not known to keep samples apart mixes them.
+//
+//===----------------------------------------------------------------------------===//
+
+#include "BatchAnalysis.h"
+#include "Build.h"
+
+using namespace mlir;
+
+namespace mpc {
+
+static SamplePlaces mix(Operation *op) { return {{}, op}; }
+
+BatchAnalysis::BatchAnalysis(func::FuncOp f) {
+  start(f);
+  for (Operation &op : f.front().without_terminator())
+    visit(&op);
+}
+
+void BatchAnalysis::start(func::FuncOp f) {
+  auto module = f->getParentOfType<ModuleOp>();
+  auto size = module->getAttrOfType<IntegerAttr>("mpc.batch");
+  auto axes = module->getAttrOfType<DictionaryAttr>("mpc.batch_axes");
+  if (!size || size.getInt() <= 1)
+    return;
+  batch = size.getInt();
+  for (BlockArgument input : f.getArguments()) {
+    unsigned i = input.getArgNumber();
+    auto role = f.getArgAttrOfType<StringAttr>(i, MpcDialect::kRoleAttr);
+    auto name = f.getArgAttrOfType<StringAttr>(i, MpcDialect::kNameAttr);
+    if (!role || role.getValue() != "input" || !isa<RankedTensorType>(input.getType()))
+      continue;
+    auto bound = axes && name ? axes.getAs<IntegerAttr>(name.getValue()) : IntegerAttr();
+    int64_t axis = bound ? bound.getInt() : 0;
+    ArrayRef<int64_t> shape = shapeOf(input);
+    if ((bound || !axes) && axis < int64_t(shape.size()) && shape[axis] == batch)
+      known[input] = {{{axis}}, nullptr};
+  }
+}
+
+std::string BatchAnalysis::whyMixed(Value v) const {
+  SamplePlaces p = of(v);
+  if (!p.mixed())
+    return "";
+  auto text = [&](StringRef name, StringRef otherwise) {
+    auto value = p.culprit->getAttrOfType<StringAttr>(name);
+    return (value ? value.getValue() : otherwise).str();
+  };
+  return "node '" + text(MpcDialect::kNodeAttr, "?") + "' (" +
+         text(MpcDialect::kOpAttr, p.culprit->getName().getStringRef()) +
+         ") mixes the samples of a batch";
+}
+
+//===----------------------------------------------------------------------===//
+// Elementwise operations
+//===----------------------------------------------------------------------===//
+
+// Operands of one shape. An element of the result belongs to all samples that the operands'
+// elements belong to, so places on different axes add up; but then an operand without a place on
+// an axis must be the same all along it, or one operand must have all places: x + xᵀ of a square x
+// pairs samples with features.
+SamplePlaces BatchAnalysis::merge(Operation *op) {
+  SamplePlaces merged;
+  size_t most = 0;
+  for (Value v : op->getOperands()) {
+    SamplePlaces places = of(v);
+    most = std::max(most, places.places.size());
+    for (SamplePlace p : places.places) {
+      p.neutral.reset();
+      const SamplePlace *other = merged.on(p.axis);
+      if (other && !other->samePlace(p))
+        return mix(op);
+      if (!other)
+        merged.places.push_back(p);
+    }
+  }
+  if (merged.places.size() == most)
+    return merged;
+  for (Value v : op->getOperands()) {
+    SamplePlaces places = of(v);
+    auto repeated = v.getDefiningOp<BroadcastOp>();
+    for (const SamplePlace &p : merged.places)
+      if (!places.none() && !places.on(p.axis) &&
+          (!repeated || llvm::is_contained(repeated.getDimensions(), p.axis)))
+        return mix(op);
+  }
+  return merged;
+}
+
+//===----------------------------------------------------------------------===//
+// Index maps
+//===----------------------------------------------------------------------===//
+
+// A reshape keeps the row-major order: the samples' factor starts at the same position and must lie
+// in one dimension again.
+static std::optional<SamplePlace> locate(SamplePlace p, int64_t batch, ArrayRef<int64_t> from,
+                                         ArrayRef<int64_t> to) {
+  int64_t before = p.outer; // elements of the index before the samples' factor
+  for (int64_t d = 0; d < p.axis; ++d)
+    before *= from[d];
+  int64_t passed = 1;
+  for (auto [axis, size] : llvm::enumerate(to)) {
+    int64_t outer = before / passed;
+    if (before % passed == 0 && outer * batch <= size && size % (outer * batch) == 0)
+      return SamplePlace{int64_t(axis), outer, size / (outer * batch), p.neutral};
+    passed *= size;
+    if (passed > before)
+      break;
+  }
+  return std::nullopt;
+}
+
+SamplePlaces BatchAnalysis::ofReshape(Operation *op) {
+  SamplePlaces result;
+  for (const SamplePlace &p : of(op->getOperand(0)).places) {
+    auto moved = locate(p, batch, shapeOf(op->getOperand(0)), shapeOf(op->getResult(0)));
+    if (!moved || result.on(moved->axis))
+      return mix(op);
+    result.places.push_back(*moved);
+  }
+  return result;
+}
+
+// All of the samples, whole blocks of them, or only the first sample, which is always there.
+SamplePlaces BatchAnalysis::ofSlice(SliceOp op) {
+  SamplePlaces result;
+  ArrayRef<int64_t> from = shapeOf(op.getInput()), to = shapeOf(op.getResult());
+  for (SamplePlace p : of(op.getInput()).places) {
+    int64_t start = op.getStarts()[p.axis], step = op.getSteps()[p.axis], size = to[p.axis];
+    int64_t last = start + (size - 1) * step, block = batch * p.inner;
+    if (size > 0 && std::max(start, last) < p.inner)
+      continue;
+    bool whole = size == from[p.axis] && step == 1;
+    if (!whole && (step != 1 || start % block != 0 || size % block != 0))
+      return mix(op);
+    p.outer = size / block;
+    result.places.push_back(p);
+  }
+  return result;
+}
+
+// Joined along the samples' axis, every operand is a block of its own.
+SamplePlaces BatchAnalysis::ofConcat(ConcatOp op) {
+  int64_t axis = op.getAxis();
+  SamplePlaces others, joined;
+  for (Value v : op.getInputs())
+    for (SamplePlace p : of(v).places) {
+      p.neutral.reset();
+      SamplePlaces &group = p.axis == axis ? joined : others;
+      const SamplePlace *known = group.on(p.axis);
+      if (known && p.axis != axis && !known->samePlace(p))
+        return mix(op);
+      if (!known || p.axis == axis)
+        group.places.push_back(p);
+    }
+  if (joined.places.empty())
+    return others;
+  SamplePlace whole{axis, 0, joined.places.front().inner};
+  for (const SamplePlace &p : joined.places) {
+    if (p.inner != whole.inner)
+      return mix(op);
+    whole.outer += p.outer;
+  }
+  if (joined.places.size() != op.getInputs().size())
+    return mix(op);
+  others.places.push_back(whole);
+  return others;
+}
+
+SamplePlaces BatchAnalysis::ofGather(GatherOp op) {
+  SamplePlaces table = of(op.getInput()), indices = of(op.getIndices()), result;
+  int64_t axis = op.getAxis(), rank = shapeOf(op.getIndices()).size();
+  if (!op->hasAttr(kSameSamplesAttr))
+    for (SamplePlace p : table.places) {
+      if (p.axis == axis)
+        return mix(op);
+      p.axis += p.axis > axis ? rank - 1 : 0;
+      p.neutral.reset();
+      result.places.push_back(p);
+    }
+  for (SamplePlace p : indices.places) {
+    p.axis += axis;
+    p.neutral.reset();
+    result.places.push_back(p);
+  }
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Operations that combine elements
+//===----------------------------------------------------------------------===//
+
+// Rows, columns and leading dimensions keep samples apart. Contracting over them is a sum: exact if
+// both operands are zero for those that are not there.
+SamplePlaces BatchAnalysis::ofMatmul(MatmulOp op) {
+  if (op.getBias() && !of(op.getBias()).none())
+    return mix(op);
+  int64_t last = shapeOf(op.getResult()).size() - 1;
+  SamplePlaces result;
+  SmallVector<SamplePlace> contracted;
+  for (bool left : {true, false}) {
+    bool transposed = left ? op.getTransposeLhs() : op.getTransposeRhs();
+    int64_t kept = left != transposed ? last - 1 : last; // the rows, or the columns
+    for (SamplePlace p : of(left ? op.getLhs() : op.getRhs()).places) {
+      if (p.axis >= last - 1 && p.axis != kept) {
+        contracted.push_back(p);
+        continue;
+      }
+      if (p.axis == kept)
+        p.axis = left ? last - 1 : last;
+      p.neutral.reset();
+      const SamplePlace *other = result.on(p.axis);
+      if (other && !other->samePlace(p))
+        return mix(op);
+      if (!other)
+        result.places.push_back(p);
+    }
+  }
+  if (contracted.empty())
+    return result;
+  bool exact = contracted.size() == 2 && contracted[0].outer == contracted[1].outer &&
+               contracted[0].inner == contracted[1].inner &&
+               llvm::all_of(contracted,
+                            [](const SamplePlace &p) { return p.neutral == ReductionKind::sum; });
+  return exact ? result : mix(op);
+}
+
+// Rows of samples that are not there are the same whatever filled the batch up: the operand gets a
+// place where it had none.
+SamplePlaces BatchAnalysis::ofMask(MaskSamplesOp op) {
+  SamplePlaces result;
+  int64_t axis = op.getAxis();
+  for (SamplePlace p : of(op.getInput()).places) {
+    if (p.neutral != op.getNeutral())
+      p.neutral.reset();
+    if (p.axis != axis)
+      result.places.push_back(p);
+    else if (p.outer != 1 || p.inner != int64_t(op.getFactor()))
+      return mix(op);
+  }
+  result.places.push_back({axis, 1, int64_t(op.getFactor()), op.getNeutral()});
+  return result;
+}
+
+SamplePlaces BatchAnalysis::ofReduce(ReduceOp op) {
+  SamplePlaces result;
+  for (SamplePlace p : of(op.getInput()).places) {
+    if (llvm::is_contained(op.getAxes(), p.axis)) {
+      if (p.neutral != op.getKind())
+        return mix(op);
+      continue;
+    }
+    if (p.neutral != op.getKind())
+      p.neutral.reset();
+    p.axis -= llvm::count_if(op.getAxes(), [&](int64_t axis) { return axis < p.axis; });
+    result.places.push_back(p);
+  }
+  return result;
+}
+
+// Every element along `axis` depends on all of them.
+SamplePlaces BatchAnalysis::combined(Operation *op, int64_t axis, ReductionKind kind) {
+  SamplePlaces places = of(op->getOperand(0));
+  const SamplePlace *p = places.on(axis);
+  return p && p->neutral != kind ? mix(op) : merge(op);
+}
+
+//===----------------------------------------------------------------------===//
+// All operations
+//===----------------------------------------------------------------------===//
+
+SamplePlaces BatchAnalysis::transfer(Operation *op) {
+  SamplePlaces places = op->getNumOperands() ? of(op->getOperand(0)) : SamplePlaces();
+  auto mixIf = [&](bool condition) { return condition ? mix(op) : merge(op); };
+  auto anyPlace = [&](function_ref<bool(const SamplePlace &)> test) {
+    return llvm::any_of(places.places, test);
+  };
+  if (isa<ReshapeOp>(op))
+    return ofReshape(op);
+  if (auto broadcast = dyn_cast<BroadcastOp>(op)) {
+    for (SamplePlace &p : places.places)
+      p.axis = broadcast.getDimensions()[p.axis];
+    return places;
+  }
+  if (auto transpose = dyn_cast<TransposeOp>(op)) {
+    for (SamplePlace &p : places.places)
+      p.axis = llvm::find(transpose.getPermutation(), p.axis) - transpose.getPermutation().begin();
+    return places;
+  }
+  if (auto slice = dyn_cast<SliceOp>(op))
+    return ofSlice(slice);
+  if (auto pad = dyn_cast<PadOp>(op))
+    return mixIf(anyPlace([&](const SamplePlace &p) {
+      return pad.getLow()[p.axis] || pad.getHigh()[p.axis] || pad.getInterior()[p.axis];
+    }));
+  if (auto concat = dyn_cast<ConcatOp>(op))
+    return ofConcat(concat);
+  if (auto gather = dyn_cast<GatherOp>(op))
+    return ofGather(gather);
+  if (auto matmul = dyn_cast<MatmulOp>(op))
+    return ofMatmul(matmul);
+  if (isa<ConvOp, ConvBackwardDataOp>(op)) { // samples on axis 0, one filter for all
+    bool onlyInput =
+        llvm::all_of(op->getOperands().drop_front(), [&](Value v) { return of(v).none(); });
+    return mixIf(!onlyInput || anyPlace([](const SamplePlace &p) { return p.axis != 0; }));
+  }
+  if (auto mask = dyn_cast<MaskSamplesOp>(op))
+    return ofMask(mask);
+  if (auto reduce = dyn_cast<ReduceOp>(op))
+    return ofReduce(reduce);
+  if (auto softmax = dyn_cast<SoftmaxOp>(op))
+    return combined(op, softmax.getAxis(), ReductionKind::max);
+  if (auto softmax = dyn_cast<LogSoftmaxOp>(op))
+    return combined(op, softmax.getAxis(), ReductionKind::max);
+  if (auto sums = dyn_cast<CumSumOp>(op))
+    return combined(op, sums.getAxis(), ReductionKind::sum);
+  if (auto norm = dyn_cast<LayerNormOp>(op))
+    return mixIf(anyPlace([&](const SamplePlace &p) { return p.axis >= int64_t(norm.getAxis()); }));
+  if (isa<MaxPoolOp, AveragePoolOp>(op))
+    return mixIf(anyPlace([](const SamplePlace &p) { return p.axis > 1; }));
+  return mixIf(!op->hasTrait<OpTrait::Elementwise>() &&
+               !isa<DropoutOp, BatchNormInferenceOp, BatchNormOp>(op));
+}
+
+void BatchAnalysis::visit(Operation *op) {
+  if (batch == 1)
+    return;
+  // What has no elements has none of a sample: it will be a constant.
+  auto isEmpty = [](Value v) {
+    auto type = dyn_cast<RankedTensorType>(v.getType());
+    return type && type.getNumElements() == 0;
+  };
+  if (llvm::any_of(op->getOperands(), isEmpty) || llvm::any_of(op->getResults(), isEmpty))
+    return;
+  bool any = isa<MaskSamplesOp>(op);
+  for (Value v : op->getOperands()) {
+    SamplePlaces places = of(v);
+    if (places.mixed()) {
+      for (Value result : op->getResults())
+        known[result] = places;
+      return;
+    }
+    any |= !places.none();
+  }
+  if (!any)
+    return;
+  SamplePlaces places = transfer(op);
+  for (Value result : op->getResults())
+    known[result] = places;
+  // The statistics of a batch are none of its samples'; their samples have been counted.
+  if (auto norm = dyn_cast<BatchNormOp>(op); norm && !places.mixed())
+    known[norm.getMean()] = known[norm.getVariance()] = {};
+}
+
+} // namespace mpc

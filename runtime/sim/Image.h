@@ -1,0 +1,61 @@
+/*===- Image.h - between simulated kernels and the simulator ------------------------------===
+ *
+ * An image for the simulator is a shared object that the compiler made of the kernels' LLVM IR
+ * (compiler/target/cuda/SimulatorImage.cpp). It calls the functions below, which the simulator's
+ * libcuda.so.1 defines, for whatever belongs to the hardware of a GPU. All of them are about the
+ * thread of the grid that runs now.
+ *
+ *===--------------------------------------------------------------------------------------===*/
+
+#ifndef MPC_RUNTIME_SIM_IMAGE_H
+#define MPC_RUNTIME_SIM_IMAGE_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An entry of the image's symbol mpc_sim_kernels; the last one has no name. */
+typedef struct {
+  const char *name;
+  void (*function)(void **parameters); /* parameters[i] points to argument i */
+  uint32_t parameters;                 /* pointers all */
+  uint32_t synchronizes;               /* has barriers, shuffles or votes */
+  uint32_t shared_bytes;               /* static shared memory of a block */
+  uint32_t threads;                    /* that a block must have; 0: any number */
+} MpcSimKernel;
+
+uint32_t mpc_sim_tid_x(void), mpc_sim_tid_y(void), mpc_sim_tid_z(void);
+uint32_t mpc_sim_ctaid_x(void), mpc_sim_ctaid_y(void), mpc_sim_ctaid_z(void);
+
+/* Waits for all threads of the block. */
+void mpc_sim_barrier(void);
+
+/* Exchange inside the warp: the value of lane (own ^ lane) or of lane `lane`. Waits for the lanes
+ * of the mask. */
+enum { MPC_SIM_BUTTERFLY = 0, MPC_SIM_INDEX = 1 };
+uint32_t mpc_sim_shuffle(uint32_t kind, uint32_t mask, uint32_t value, uint32_t lane);
+/* Bit l: the predicate of lane l. Waits for the lanes of the mask. */
+uint32_t mpc_sim_ballot(uint32_t mask, uint32_t predicate);
+
+/* Waits for the lanes of the mask; what they did before is seen by all of them. */
+void mpc_sim_warp_barrier(uint32_t mask);
+
+/* The block's static shared memory. */
+void *mpc_sim_shared(void);
+
+/* Before every load (is_store = 0) and store. Stops the kernel with an error where the bytes belong
+ * to no live allocation or block memory, or where two threads touch the same byte with nothing that
+ * orders them and one of them writes. */
+void mpc_sim_access(const void *address, uint32_t bytes, uint32_t is_store);
+
+/* To the nearest bf16, ties to even, as a GPU does it; NaN stays NaN. (An x86-64 CPU has no
+ * instruction that keeps subnormal numbers.) */
+uint16_t mpc_sim_round_bf16(float value);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MPC_RUNTIME_SIM_IMAGE_H */

@@ -1,0 +1,112 @@
+"""GPU code of whole models: NVIDIA's assembler takes it for every architecture, without spills; large tensors are read and written 16 bytes at a time.
+
+    test_ptx.py --build BUILD [--only REGEX] [-v]
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto
+
+from support import Skipped, execute, main, model_of, node, require, require_match, require_success
+
+MODELS = Path(__file__).resolve().parent.parent.parent / "models"
+BEFORE_BF16, FROM_BF16 = (70, 75), (80, 86, 89, 90, 100, 120)
+
+
+def ptxas(bench):
+    cache = (bench.build / "CMakeCache.txt").read_text()
+    tools = re.search(r"^MPC_CUDA_TOOLS:\w+=(.+)$", cache, re.M)
+    file = os.environ.get("MPC_PTXAS") or (tools and f"{tools[1]}/bin/ptxas")
+    file = file if file and os.path.exists(file) else shutil.which("ptxas")
+    if not file:
+        raise Skipped("ptxas is not here: scripts/test.sh installs it")
+    return file
+
+
+def ptx_of(bench, model, architecture, *options):
+    done = bench.run_mpc(model, f"--target=cuda:sm_{architecture}", "--emit=ptx", *options)
+    require_success(done, "mpc --emit=ptx")
+    require_match(rf"\.target sm_{architecture}\b", done.out, "the text")
+    return done.out
+
+
+def assemble(bench, text, architectures, what):
+    """Every kernel of the text, for each of the architectures, keeps its values in registers."""
+    file = bench.fresh("kernels").with_suffix(".ptx")
+    file.write_text(text)
+    kernels = len(re.findall(r"^\.visible \.entry ", text, re.M))
+    require(kernels > 0, f"{what}: no kernel")
+    for architecture in architectures:
+        done = execute([ptxas(bench), f"-arch=sm_{architecture}", "-O3", "-v", "-o", bench.path("cubin"), file])
+        require_success(done, f"{what}: ptxas for sm_{architecture}")
+        spills = [int(n) for n in re.findall(r"(\d+) bytes spill", done.out + done.err)]
+        require(len(spills) == 2 * kernels, f"{what}: {len(spills)} counts of spills for {kernels} kernels")
+        require(not any(spills), f"{what}: spills for sm_{architecture}")
+
+
+def embedding_model():
+    """An embedding, a norm of rows that have a warp, and one of rows that have a block."""
+    random = np.random.default_rng(1)
+    weights = {"E": random.normal(size=(500, 256)).astype(np.float32), "g": np.ones(256, np.float32), "b": np.zeros(256, np.float32),
+               "W": random.normal(size=(256, 3000)).astype(np.float32) / 16, "h": np.ones(3000, np.float32), "c": np.zeros(3000, np.float32)}
+    nodes = [node("Gather", "E i", "e"), node("LayerNormalization", "e g b", "n", axis=-1), node("MatMul", "n W", "w"),
+             node("LayerNormalization", "w h c", "m", axis=-1), node("Softmax", "m", "s", axis=-1), node("Mul", "s m", "y")]
+    return model_of(nodes, {"i": (["N", 8], TensorProto.INT64)}, {"y": ["N", 8, 3000]}, weights)
+
+
+def test_half_models_on_every_architecture(bench):
+    for name in ("mlp_ln", "fashion_cnn"):
+        for base, architectures in ((70, BEFORE_BF16), (80, FROM_BF16)):
+            assemble(bench, ptx_of(bench, MODELS / f"{name}.onnx", base, "--batch=64", "--precision=fp16"), architectures, name)
+
+
+def test_other_precisions(bench):
+    text = ptx_of(bench, MODELS / "simple_cnn.onnx", 80, "--batch=32", "--precision=bf16")
+    require_match(r"cvt\.rn\.(bf16\.f32|bf16x2\.f32)", text, "rounding to bf16")
+    assemble(bench, text, (80, 90, 120), "simple_cnn")
+    assemble(bench, ptx_of(bench, MODELS / "mlp.onnx", 70, "--batch=64", "--precision=fp32", "--optimizer=sgd"), (70, 120), "mlp")
+
+
+def test_embedding_and_long_rows(bench):
+    for base, architectures in ((70, (70,)), (80, (80, 120))):
+        assemble(bench, ptx_of(bench, embedding_model(), base, "--batch=4", "--loss=mse"), architectures, "embedding")
+
+
+def test_wide_accesses(bench):
+    """A ReLU of 2^20 halves, forward and backward: no thread reads or writes half by half."""
+    model = model_of([node("MatMul", "x W", "h"), node("Relu", "h", "r"), node("MatMul", "r V", "y")], {"x": ["N", 1024]}, {"y": ["N", 16]},
+                     {"W": np.zeros((1024, 1024), np.float32), "V": np.zeros((1024, 16), np.float32)})
+    text = ptx_of(bench, model, 80, "--batch=1024", "--precision=fp16", "--loss=mse")
+    wide, halves = r"\.global(\.nc)?\.(v4\.(b|u|f)32|v2\.(b|u|f)64)", r"(ld|st)\.global(\.nc)?\.(b|u)16"
+    found = 0
+    for kernel in re.split(r"^\.visible \.entry ", text, flags=re.M)[1:]:
+        if re.search("ld" + wide, kernel) and re.search("st" + wide, kernel):
+            require(not re.search(halves, kernel), f"half by half: {kernel[:200]}")
+            found += 1
+    # The ReLU's gradient, and the update of W with its half copy.
+    require(found >= 2, f"{found} kernels with accesses of 16 bytes")
+
+
+def test_refused(bench):
+    """What there is no code for is said before anything is read."""
+    for options, says in ((["--target=cuda"], "no runtime yet.*--target=cpu"),
+                          (["--target=cuda:sm_70,sm_90", "--precision=bf16", "--emit=ptx"], "bf16 needs sm_80.*--target=cuda:sm_90 or --precision=fp16"),
+                          (["--target=cuda:sm_75", "--precision=bf16", "--emit=ptx"], "use --precision=fp16"),
+                          (["--target=cuda", "--precision=fp64", "--emit=ptx"], "fp64.*--target=cpu"),
+                          (["--target=cuda:sm_60", "--emit=ptx"], "'sm_60' is no architecture.*sm_70"),
+                          (["--target=cuda:80", "--emit=ptx"], "'80' is no architecture"),
+                          (["--target=cuda:", "--emit=ptx"], "'' is no architecture"),
+                          (["--target=cudax", "--emit=ptx"], "'cudax' is no target"),
+                          (["--target=cuda", "--emit=asm"], "--emit=ptx"),
+                          (["--emit=ptx"], "--emit=ptx needs --target=cuda")):
+        done = bench.run_mpc(MODELS / "mlp.onnx", "--batch=4", *options)
+        require(done.code == 2, f"{options}: exit {done.code}")
+        require_match(says, done.err, str(options))
+
+
+if __name__ == "__main__":
+    main(__doc__)

@@ -1,0 +1,85 @@
+//===- SimulatorBackend.h - GPU kernels on the simulator, for tests -----------------------===//
+
+#ifndef MPC_TEST_UNIT_SIMULATORBACKEND_H
+#define MPC_TEST_UNIT_SIMULATORBACKEND_H
+
+#include "CpuBackend.h"
+#include "compiler/codegen/gpu/Launch.h"
+#include "compiler/target/cuda/CudaTarget.h"
+#include "runtime/sim/Executor.h"
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace mpc::test {
+
+class SimulatorBackend {
+public:
+  SimulatorBackend() = default;
+  SimulatorBackend(const SimulatorBackend &) = delete;
+  ~SimulatorBackend() {
+    if (image)
+      dlclose(image);
+    if (file >= 0)
+      close(file);
+  }
+
+  /// "native" stands for sm_80; every other name for sm_70, which does not round to bf16 itself.
+  std::string compile(mlir::ModuleOp module, const std::string &cpu) {
+    auto bytes = compileForSimulator(module, cpu == "native" ? 80 : 70);
+    if (!bytes)
+      return llvm::toString(bytes.takeError());
+    file = memfd_create("kernels", 0);
+    if (file < 0 || write(file, bytes->data(), bytes->size()) != ssize_t(bytes->size()))
+      return "the image cannot be written";
+    std::string path = "/proc/self/fd/" + std::to_string(file);
+    image = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!image)
+      return dlerror();
+    table = static_cast<const MpcSimKernel *>(dlsym(image, "mpc_sim_kernels"));
+    return table ? "" : "the image has no kernels";
+  }
+
+  /// `buffers`: arguments and results, as in a launch. What is not theirs must not be touched.
+  std::string run(mlir::func::FuncOp kernel, std::vector<void *> buffers, int /*pieces*/) {
+    Storage scratch(gpu::scratchBytes(kernel));
+    buffers.push_back(scratch.data());
+    sim::MemoryMap memory;
+    std::vector<void *> pointers;
+    for (const KernelBuffer &buffer : distinctBuffers(kernel, scratch.bytes)) {
+      pointers.push_back(buffers[buffer.position]);
+      memory.add(pointers.back(), buffer.bytes);
+    }
+    std::vector<void *> parameters;
+    for (void *&pointer : pointers)
+      parameters.push_back(&pointer);
+    for (const gpu::Function &function : gpu::functions(kernel)) {
+      const MpcSimKernel *entry = find(function.name);
+      if (!entry || entry->parameters != parameters.size())
+        return "the image has no such kernel " + function.name;
+      if (entry->shared_bytes > uint64_t(function.sharedBytes))
+        return function.name + " uses more shared memory than its launch says";
+      sim::Extent grid{uint32_t(function.grid), 1, 1}, block{uint32_t(function.block), 1, 1};
+      if (std::string problem = sim::run(*entry, grid, block, parameters.data(), memory);
+          !problem.empty())
+        return problem;
+    }
+    return "";
+  }
+
+  const MpcSimKernel *find(const std::string &name) const {
+    for (const MpcSimKernel *entry = table; entry->name; ++entry)
+      if (name == entry->name)
+        return entry;
+    return nullptr;
+  }
+
+private:
+  int file = -1; ///< open while the image is loaded: the loader knows images by their names
+  void *image = nullptr;
+  const MpcSimKernel *table = nullptr;
+};
+
+} // namespace mpc::test
+
+#endif // MPC_TEST_UNIT_SIMULATORBACKEND_H
