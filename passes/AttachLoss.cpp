@@ -163,8 +163,7 @@ LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
     Value target = addArgument(f, "labels", "labels", type);
     made = builder.elementwiseLoss(loss, target);
   }
-  if (!why.empty() && !getOperation()->hasAttr("mpc.tail_refused"))
-    getOperation()->setAttr("mpc.tail_refused", b.getStringAttr(why));
+  refuseSmallerBatch(getOperation(), why);
   if (evaluate && !correct)
     correct = scalarTensor(b, loc, elementType(made.loss), -1);
   // The program's own numbers are f32 also where the model computes in double (--precision=fp64

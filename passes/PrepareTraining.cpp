@@ -40,7 +40,6 @@ private:
   Value presentRows(OpBuilder &b, BatchNormInferenceOp norm, const BatchAnalysis &analysis,
                     Value samples);
   void describeOutputs(func::FuncOp predict);
-  void refuseTail(const std::string &why);
 };
 } // namespace
 
@@ -101,9 +100,10 @@ Value PrepareTraining::presentRows(OpBuilder &b, BatchNormInferenceOp norm,
                : mul(b, loc, samples,
                      scalarTensor(b, loc, b.getI64Type(), static_cast<double>(rows->inner)));
   if (!places.none())
-    refuseTail(("node '" + nodeOf(norm) +
-                "' (BatchNormalization) normalizes rows that are not the samples")
-                   .str());
+    refuseSmallerBatch(getOperation(),
+                       ("node '" + nodeOf(norm) +
+                        "' (BatchNormalization) normalizes rows that are not the samples")
+                           .str());
   return scalarTensor(b, loc, b.getI64Type(), static_cast<double>(all));
 }
 
@@ -199,21 +199,15 @@ void PrepareTraining::describeOutputs(func::FuncOp predict) {
     SamplePlaces places = analysis.of(output);
     if (places.mixed() || resultRole(predict, i) != "output")
       continue;
-    SmallVector<int64_t> where{-2, 1};
+    SmallVector<int64_t> where{kSeveralSampleAxes, 1};
     if (places.none())
-      where[0] = -1;
+      where[0] = kNoSampleAxis;
     else if (places.places.size() == 1)
       where = {places.places[0].axis, places.places[0].outer};
     outputs.set(resultName(predict, i), b.getDenseI64ArrayAttr(where));
   }
   if (!outputs.empty())
     getOperation()->setAttr("mpc.output_samples", outputs.getDictionary(&getContext()));
-}
-
-// The first reason stays.
-void PrepareTraining::refuseTail(const std::string &why) {
-  if (!why.empty() && !getOperation()->hasAttr("mpc.tail_refused"))
-    getOperation()->setAttr("mpc.tail_refused", StringAttr::get(&getContext(), why));
 }
 
 void PrepareTraining::runOnOperation() {
@@ -240,6 +234,6 @@ void PrepareTraining::runOnOperation() {
                                    RankedTensorType::get({}, IntegerType::get(&getContext(), 64)));
   BatchAnalysis analysis(forward);
   for (Value output : terminatorOf(forward)->getOperands())
-    refuseTail(analysis.whyMixed(output));
+    refuseSmallerBatch(getOperation(), analysis.whyMixed(output));
   rearm(forward, analysis, samples);
 }

@@ -35,7 +35,7 @@ struct KernelFunction {
 /// scratch.
 llvm::SmallVector<KernelFunction, 2> kernelFunctions(mlir::func::FuncOp kernel);
 
-/// A buffer of a launch that no earlier one is.
+/// One of a launch's distinct buffers.
 struct KernelBuffer {
   unsigned position; ///< in the launch's list: arguments, results, scratch
   int64_t bytes;

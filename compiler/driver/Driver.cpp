@@ -58,7 +58,7 @@ private:
     llvm::errs() << "mpc: " << kinds[unsigned(diagnostic.getSeverity())] << ": " << model << ": ";
     auto name = dyn_cast<NameLoc>(diagnostic.getLocation());
     std::string node = name ? printable(name.getName()) : "";
-    if (text.find(node) == std::string::npos)
+    if (!node.empty() && text.find(node) == std::string::npos)
       llvm::errs() << "node '" << node << "': ";
     llvm::errs() << text << "\n";
     for (Diagnostic &note : diagnostic.getNotes())

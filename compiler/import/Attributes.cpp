@@ -78,7 +78,7 @@ private:
         "its attribute " + attribute.name() + " is " + Twine(value) +
             (fits ? ", which must not be negative" : ", beyond the size of any tensor"));
   }
-  /// Shape inference writes a range out, number by number.
+  /// A range becomes a constant, number by number.
   void checkRange(const onnx::NodeProto &node) {
     constexpr double kMostNumbers = 1 << 24;
     std::optional<double> start = scalar(node.input(0)), limit = scalar(node.input(1)),

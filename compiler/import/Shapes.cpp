@@ -3,9 +3,14 @@
 // Not strict: a node whose shape cannot be inferred is left without one, since the
 // conversion computes static shapes itself and reports what it cannot do.
 //
+// To follow shape arithmetic ONNX writes every element of a vector down, also of one that
+// is no shape but data: of a vector of 10⁹ elements too, which no memory holds. So it is
+// given schemas that do not look at long vectors.
+//
 //===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
+#include <memory>
 #include <new>
 #include <onnx/shape_inference/implementation.h>
 
@@ -15,38 +20,46 @@ using llvm::Twine;
 
 namespace {
 
-/// Takes the statistics of LayerNormalization nodes away and gives them back: ONNX writes their
-/// shapes at `axis` without a look at whether there is such an axis.
-class HiddenStatistics {
+constexpr int64_t kLongestShape = 4096;
+
+class ShapeSchemas : public onnx::ISchemaRegistry {
 public:
-  explicit HiddenStatistics(onnx::GraphProto &graph) { hide(graph); }
-  ~HiddenStatistics() {
-    for (auto &[node, outputs] : hidden)
-      *node->mutable_output() = outputs;
+  const onnx::OpSchema *GetSchema(const std::string &op, int version,
+                                  const std::string &domain) const override {
+    const onnx::OpSchema *schema =
+        onnx::OpSchemaRegistry::Instance()->GetSchema(op, version, domain);
+    if (!schema || !schema->has_data_propagation_function())
+      return schema;
+    std::unique_ptr<onnx::OpSchema> &copy = copies[schema];
+    if (!copy) {
+      copy = std::make_unique<onnx::OpSchema>(*schema);
+      copy->PartialDataPropagationFunction(
+          [follow = schema->GetDataPropagationFunction()](onnx::DataPropagationContext &context) {
+            for (size_t i = 0; i < context.getNumInputs(); ++i)
+              if (isLongVector(context.getInputType(i)))
+                return;
+            follow(context);
+          });
+    }
+    return copy.get();
   }
 
 private:
-  void hide(onnx::GraphProto &graph) {
-    for (onnx::NodeProto &node : *graph.mutable_node()) {
-      if (node.op_type() == "LayerNormalization" && node.output_size() > 1) {
-        hidden.push_back({&node, node.output()});
-        node.mutable_output()->DeleteSubrange(1, node.output_size() - 1);
-      }
-      for (onnx::AttributeProto &attribute : *node.mutable_attribute())
-        if (attribute.has_g())
-          hide(*attribute.mutable_g());
-    }
+  static bool isLongVector(const onnx::TypeProto *type) {
+    if (!type || !type->has_tensor_type() || type->tensor_type().shape().dim_size() != 1)
+      return false;
+    return type->tensor_type().shape().dim(0).dim_value() > kLongestShape;
   }
-  std::vector<std::pair<onnx::NodeProto *, google::protobuf::RepeatedPtrField<std::string>>> hidden;
+  mutable std::map<const onnx::OpSchema *, std::unique_ptr<onnx::OpSchema>> copies;
 };
 
 } // namespace
 
 bool mpc::import::inferShapes(OnnxModel &model, Problems &problems) {
-  HiddenStatistics statistics(*model.proto.mutable_graph());
+  ShapeSchemas schemas;
   onnx::shape_inference::DataValueMap values;
   try {
-    onnx::shape_inference::InferShapes(model.proto, onnx::OpSchemaRegistry::Instance(),
+    onnx::shape_inference::InferShapes(model.proto, &schemas,
                                        onnx::ShapeInferenceOptions(false, 0, true), &values);
   } catch (const std::bad_alloc &) {
     return problems.add("has sizes for which shape inference needs more memory than there is");

@@ -355,4 +355,9 @@ void BatchAnalysis::visit(Operation *op) {
     known[norm.getMean()] = known[norm.getVariance()] = {};
 }
 
+void refuseSmallerBatch(ModuleOp module, const Twine &why) {
+  if (std::string text = why.str(); !text.empty() && !module->hasAttr("mpc.tail_refused"))
+    module->setAttr("mpc.tail_refused", StringAttr::get(module.getContext(), text));
+}
+
 } // namespace mpc

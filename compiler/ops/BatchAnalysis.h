@@ -83,6 +83,14 @@ private:
   llvm::DenseMap<mlir::Value, SamplePlaces> known;
 };
 
+/// Notes on the module why a smaller batch cannot be trained (mpc.tail_refused); the first reason
+/// stays, and an empty one is none.
+void refuseSmallerBatch(mlir::ModuleOp module, const llvm::Twine &why);
+
+/// First numbers of mpc.output_samples for an output that belongs to the batch as a whole, and for
+/// one along several axes (OutputSamples of runtime/core/Program.h).
+constexpr int64_t kNoSampleAxis = -1, kSeveralSampleAxes = -2;
+
 } // namespace mpc
 
 #endif // MPC_OPS_BATCHANALYSIS_H

@@ -28,10 +28,8 @@ Value OnnxConverter::samples() {
 }
 
 void OnnxConverter::refuseTail(onnx::NodeOp node) {
-  if (!module->hasAttr("mpc.tail_refused"))
-    module->setAttr("mpc.tail_refused",
-                    b.getStringAttr("node '" + node.getNodeName() + "' (" + operatorName(node) +
-                                    ") computes with the batch size"));
+  refuseSmallerBatch(module, "node '" + node.getNodeName() + "' (" + operatorName(node) +
+                                 ") computes with the batch size");
 }
 
 /// The size of a value's dimensions `axes` together, a scalar of i64: a constant, or times n for

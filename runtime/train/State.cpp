@@ -129,8 +129,10 @@ double mpc::initialLossScale(const Program &program, const Hyperparameters &hype
 Regex::Regex(const std::string &option, const std::string &pattern) {
   if (std::string why = regexProblem(pattern); !why.empty())
     throw UsageError(option + ": " + quote(pattern) + " is no regular expression: " + why);
-  compiled = new regex_t;
-  regcomp(static_cast<regex_t *>(compiled), pattern.c_str(), REG_EXTENDED | REG_NOSUB);
+  auto made = std::make_unique<regex_t>();
+  if (regcomp(made.get(), pattern.c_str(), REG_EXTENDED | REG_NOSUB) != 0)
+    throw Error("not enough memory for " + option + " " + quote(pattern));
+  compiled = made.release();
 }
 
 Regex::~Regex() {

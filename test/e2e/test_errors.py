@@ -202,8 +202,9 @@ def test_absurd_sizes(bench):
         check([node("Split", "x s", "y z", name="odd")], f"Split {value}", [4], s=pair)
         check([node("Slice", "x s e", "y", name="odd")], f"Slice {value}", [4], s=np.array([value]), e=np.array([value]))
         check([node("SplitToSequence", "x", "q", name="odd"), node("ConcatFromSequence", "q", "y", axis=0)], f"SplitToSequence {value}", [abs(value) % 2**63])
-    for shape in ([2**31, 2**31], [2**62], [0], [2, 0]):
+    for shape in ([2**31, 2**31], [2**62], [2**31], [0], [2, 0]):
         check([node("Relu", "x", "y")], f"input {shape}", shape)
+        check([node("Cast", "x", "h", to=TensorProto.DOUBLE), node("Cast", "h", "y", to=TensorProto.FLOAT)], f"casts of {shape}", shape)
 
 
 def test_sizes_are_told(bench):
@@ -249,7 +250,7 @@ def test_wrong_usage_of_mpc(bench):
     for options in (["--precision=fp8"], ["--optimizer=magic"], ["--no-such-option"], ["--batch=0"], ["--batch=many"], ["--keep-fp32=("], ["--train=["],
                     ["--emit=nothing"], ["--loss-scale=-1"], ["--target=tpu"], ["--dim", "T"], ["--report=poems"], ["--train="], ["--keep-fp32="],
                     ["--freeze=((a{1,255}){1,255}){1,255}"], ["--loss-scale=1e-40"], ["--loss-scale=nan"], ["--batch=99999999999999999999"], ["--class-axis=-1000"],
-                    ["--dim", "N=9223372036854775808"]):
+                    ["--dim", "N=9223372036854775808"], ["--dim", "N=2", "--dim", "N=3"]):
         refused(bench, LINEAR, "", "--loss=mse", *options, code=2)
     done = execute([bench.mpc])
     require(done.code == 2, f"mpc without a model: exit {done.code}")

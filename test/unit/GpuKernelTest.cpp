@@ -6,6 +6,7 @@
 //===--------------------------------------------------------------------------------------===//
 
 #include "KernelRunner.h"
+#include "llvm/Support/FileSystem.h"
 
 using namespace mpc::test;
 
@@ -193,4 +194,65 @@ TEST(GpuKernel, NoElements) {
   ASSERT_TRUE(runner.ok());
   EXPECT_TRUE(mpc::gpu::functions(runner.kernel()).empty());
   EXPECT_EQ(mpc::gpu::scratchBytes(runner.kernel()), 0);
+}
+
+// What a program will carry: a cubin per architecture, PTX of the lowest, code for the simulator;
+// one text for GPUs that round to bf16 themselves and one for those before. The second time from
+// the cache.
+TEST(GpuKernel, DeviceImages) {
+  if (!llvm::sys::fs::can_execute(MPC_TEST_PTXAS))
+    GTEST_SKIP() << "ptxas is not here: scripts/test.sh installs it";
+  llvm::SmallString<128> cache;
+  ASSERT_FALSE(llvm::sys::fs::createUniqueDirectory("mpc-cache", cache));
+  setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  KernelRunner runner(
+      filled(kSoftmax, {{"ROWS", "3"}, {"COLS", "5000"}, {"TYPE", "bf16"}, {"ALIAS", "-1"}}));
+  ASSERT_TRUE(runner.ok());
+  mpc::CudaTargetOptions options;
+  options.architectures = {90, 75, 80};
+  options.simulate = true;
+  std::vector<std::string> cubins;
+  for (int time = 0; time < 2; ++time) {
+    std::vector<mpc::KernelResources> resources;
+    auto images = mpc::compileDeviceImages(*runner.module, options, &resources);
+    ASSERT_TRUE(static_cast<bool>(images)) << llvm::toString(images.takeError());
+    using mpc::DeviceImage;
+    const std::pair<DeviceImage::Kind, unsigned> expected[] = {{DeviceImage::simulator, 0},
+                                                               {DeviceImage::cubin, 75},
+                                                               {DeviceImage::ptx, 75},
+                                                               {DeviceImage::cubin, 80},
+                                                               {DeviceImage::cubin, 90}};
+    ASSERT_EQ(images->size(), std::size(expected));
+    for (size_t i = 0; i < images->size(); ++i) {
+      const DeviceImage &image = (*images)[i];
+      EXPECT_EQ(image.kind, expected[i].first);
+      EXPECT_EQ(image.architecture, expected[i].second);
+      EXPECT_EQ(llvm::StringRef(image.bytes)
+                    .starts_with("\x7f"
+                                 "ELF"),
+                image.kind != DeviceImage::ptx);
+      if (image.kind != DeviceImage::cubin)
+        continue;
+      if (time == 0)
+        cubins.push_back(image.bytes);
+      bool isKnown = llvm::is_contained(cubins, image.bytes);
+      EXPECT_TRUE(isKnown);
+    }
+    // Of both texts: its registers, none of them spilled, and the sums of eight warps, twice.
+    ASSERT_EQ(resources.size(), 2u);
+    for (const mpc::KernelResources &kernel : resources) {
+      EXPECT_EQ(kernel.name, "k");
+      EXPECT_GT(kernel.registers, 8u);
+      EXPECT_EQ(kernel.spillBytes, 0u);
+      EXPECT_EQ(kernel.sharedBytes, 64u);
+    }
+  }
+  std::error_code code;
+  int kept = 0;
+  for (llvm::sys::fs::directory_iterator file(cache + "/mpc/cubins", code), end;
+       file != end && !code; file.increment(code))
+    kept += llvm::StringRef(file->path()).ends_with(".cubin");
+  EXPECT_EQ(kept, 3);
+  unsetenv("XDG_CACHE_HOME");
+  llvm::sys::fs::remove_directories(cache);
 }
