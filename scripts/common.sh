@@ -23,7 +23,8 @@ JOBS=${MPC_JOBS:-$(job_count)}
 # Other checkouts of the same sources find the same objects in the compiler cache.
 export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
 
-say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
+# Bold on a terminal, plain in a log.
+say() { if [ -t 2 ]; then printf '\033[1m==> %s\033[0m\n' "$*" >&2; else printf '==> %s\n' "$*" >&2; fi; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # as_root COMMAND…: directly, or through sudo.

@@ -3,7 +3,9 @@
 # PRECISION=bf16 and SEED=1 in the environment choose others than fp16 and 0.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+[ $# = 0 ] || die "demo.sh takes no arguments; PRECISION=bf16 and SEED=1 in the environment choose others than fp16 and 0"
 PRECISION=${PRECISION:-fp16} SEED=${SEED:-0}
+case $PRECISION in fp16 | bf16 | fp32 | fp64) ;; *) die "PRECISION=$PRECISION: it is fp16, bf16, fp32 or fp64" ;; esac
 set_up
 build mpc mpc_runtime
 DATA=$(dpkg -L dataset-fashion-mnist | sed -n 's,/train-images-idx3-ubyte.gz$,,p')

@@ -434,9 +434,12 @@ OwningOpRef<ModuleOp> Emitter::run() {
     StringRef roleName = role == InitializerRole::parameter   ? "parameter"
                          : role == InitializerRole::statistic ? "statistic"
                                                               : "constant";
-    // What is trained is f32, whatever the file's type: the model reads it in that type.
+    // What training changes is f32, not half: the model reads it in the file's type.
     RankedTensorType tensorTy = tensorType(tensor);
-    Type stored = role == InitializerRole::parameter ? tensorTy.clone(b.getF32Type()) : tensorTy;
+    bool isHalf = tensorTy.getElementTypeBitWidth() == 16;
+    bool wide =
+        role == InitializerRole::parameter || (role == InitializerRole::statistic && isHalf);
+    Type stored = wide ? tensorTy.clone(b.getF32Type()) : tensorTy;
     addArgument(tensor.name(), roleName, stored,
                 WeightsAttr::get(b.getContext(), data->file, data->offset, data->bytes,
                                  tensorTy.getElementType()));

@@ -144,6 +144,10 @@ static LogicalResult convertBatchNormalization(NodeContext &node) {
     if (!isa<FloatType>(elementType(v)) || shapeOf(v) != ArrayRef<int64_t>(channels))
       return node.error() << "operand " << i << " has the type " << v.getType() << " for "
                           << channels << " channels";
+    // A statistic of a model in half is f32 itself, and only read rounded.
+    if (auto rounding = v.getDefiningOp<arith::TruncFOp>();
+        i > 2 && rounding && isa<BlockArgument>(rounding.getIn()))
+      v = rounding.getIn();
     operands.push_back(castTo(node.b, node.loc, v, computeType(elementType(x))));
   }
   Value y = BatchNormInferenceOp::create(

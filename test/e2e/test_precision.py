@@ -340,5 +340,22 @@ def test_half_values_of_the_model_keep_their_type(bench):
         require_close(got["y"], np.exp(np.floor(x.T).astype(np.float32)).astype(np.float16), 1e-3, f"{precision}: Exp")
 
 
+def test_statistics_of_a_half_model(bench):
+    """A BatchNormalization all in fp16: its running statistics are fp32 states that the training moves, and fp16 in the export."""
+    x = (np.arange(8, dtype=np.float16) / 4).reshape(4, 2)
+    ones, zeros = np.ones(2, np.float16), np.zeros(2, np.float16)
+    model = model_of([node("BatchNormalization", "x s b m v", "y", momentum=0.75)], {"x": (["N", 2], F16)}, {"y": (["N", 2], F16)},
+                     {"s": ones, "b": zeros, "m": zeros, "v": ones})
+    for precision in ("fp32", "fp16", "fp64"):
+        trainer = bench.compile(model, *SGD, f"--precision={precision}", "--batch=4", "--train=^[sb]$")
+        run = trainer.train(trainer.data({"x": x}, np.zeros_like(x)), "--steps", 1, "--lr", 0.1, *PLAIN)
+        tensors, _ = checkpoint_contents(run.newest())
+        wide = x.astype(np.float64)
+        require(tensors["statistic/m"].dtype != np.float16, f"{precision}: {tensors['statistic/m'].dtype}")
+        require_close(tensors["statistic/m"], 0.25 * wide.mean(0), 1e-6, f"{precision}: running mean")
+        require_close(tensors["statistic/v"], 0.75 + 0.25 * wide.var(0), 1e-6, f"{precision}: running variance")
+        require(run.weights()["m"].dtype == np.float16, f"{precision}: exported as {run.weights()['m'].dtype}")
+
+
 if __name__ == "__main__":
     main(__doc__)
