@@ -116,6 +116,7 @@ std::optional<int> mpc::parseOptions(int argc, char **argv, CompileOptions &o) {
   CLI::App app{"mpc compiles an ONNX model into a training program.\n"
                "  mpc model.onnx --batch=64 -o trainer && ./trainer train --data DATASET --epochs "
                "5 --lr 1e-3"};
+  app.failure_message(usageMessage("mpc: "));
   app.name("mpc");
   app.set_version_flag("--version", MPC_VERSION_TEXT);
   app.option_defaults()->always_capture_default();

@@ -1,8 +1,9 @@
-//===- Arguments.h - what a command line must not have ---------------------------------------===//
+//===- Arguments.h - what is wrong with a command line, and how it is said -------------------===//
 
 #ifndef MPC_RUNTIME_CORE_ARGUMENTS_H
 #define MPC_RUNTIME_CORE_ARGUMENTS_H
 
+#include <CLI/CLI.hpp>
 #include <string>
 
 namespace mpc {
@@ -17,6 +18,14 @@ inline std::string argumentWithoutValue(int argc, char **argv) {
       return argument;
   }
   return "";
+}
+
+/// For CLI::App::failure_message: a mistake reads as all other errors do. `program` is what stands
+/// before "error: ".
+inline auto usageMessage(const std::string &program) {
+  return [program](const CLI::App *, const CLI::Error &error) {
+    return program + "error: " + error.what() + "\nRun with --help for the options.\n";
+  };
 }
 
 } // namespace mpc

@@ -87,6 +87,7 @@ Commands::Commands(const Program &program, const DeviceFactory &makeDevice)
       app("Trains " + program.model_name + " (" + program.precision + ", " + program.target +
           "), compiled by mpc " + program.compiler_version) {
   app.require_subcommand(1);
+  app.failure_message(usageMessage(""));
   app.set_version_flag("--version",
                        "trainer of " + program.model_name + ", mpc " + program.compiler_version);
   train = app.add_subcommand("train", "train the model");
@@ -185,6 +186,10 @@ int Commands::runExport() {
 int Commands::run(int argc, char **argv) {
   if (std::string empty = argumentWithoutValue(argc, argv); !empty.empty())
     throw UsageError(empty + ": a value is missing behind '='");
+  auto isNamed = [&](const CLI::App *command) { return command->get_name() == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(isNamed).empty())
+    throw UsageError("unknown command " + quote(argv[1]) +
+                     "; there are train, eval, predict, grad, export and info");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &error) {

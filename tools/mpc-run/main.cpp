@@ -250,6 +250,7 @@ int main(int argc, char **argv) {
   Options options;
   options.compile.precision = "fp32";
   CLI::App app{"mpc-run compiles an ONNX model in memory and runs it once (inference)"};
+  app.failure_message(usageMessage("mpc-run: "));
   app.name("mpc-run");
   app.set_version_flag("--version", MPC_VERSION_TEXT);
   app.option_defaults()->always_capture_default();
