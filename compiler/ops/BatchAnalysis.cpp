@@ -302,11 +302,12 @@ SamplePlaces BatchAnalysis::transfer(Operation *op) {
     return ofGather(gather);
   if (auto matmul = dyn_cast<MatmulOp>(op))
     return ofMatmul(matmul);
-  if (isa<ConvOp, ConvBackwardDataOp>(op)) { // samples on axis 0, one filter for all
-    bool onlyInput =
-        llvm::all_of(op->getOperands().drop_front(), [&](Value v) { return of(v).none(); });
-    return mixIf(!onlyInput || anyPlace([](const SamplePlace &p) { return p.axis != 0; }));
-  }
+  // One filter, scale or bias for all samples.
+  auto onlyInput = [&] {
+    return llvm::all_of(op->getOperands().drop_front(), [&](Value v) { return of(v).none(); });
+  };
+  if (isa<ConvOp, ConvBackwardDataOp>(op)) // samples on axis 0
+    return mixIf(!onlyInput() || anyPlace([](const SamplePlace &p) { return p.axis != 0; }));
   if (auto mask = dyn_cast<MaskSamplesOp>(op))
     return ofMask(mask);
   if (auto reduce = dyn_cast<ReduceOp>(op))
@@ -318,11 +319,13 @@ SamplePlaces BatchAnalysis::transfer(Operation *op) {
   if (auto sums = dyn_cast<CumSumOp>(op))
     return combined(op, sums.getAxis(), ReductionKind::sum);
   if (auto norm = dyn_cast<LayerNormOp>(op))
-    return mixIf(anyPlace([&](const SamplePlace &p) { return p.axis >= int64_t(norm.getAxis()); }));
+    return mixIf(!onlyInput() ||
+                 anyPlace([&](const SamplePlace &p) { return p.axis >= int64_t(norm.getAxis()); }));
+  if (isa<BatchNormInferenceOp>(op))
+    return mixIf(!onlyInput());
   if (isa<MaxPoolOp, AveragePoolOp>(op))
     return mixIf(anyPlace([](const SamplePlace &p) { return p.axis > 1; }));
-  return mixIf(!op->hasTrait<OpTrait::Elementwise>() &&
-               !isa<DropoutOp, BatchNormInferenceOp, BatchNormOp>(op));
+  return mixIf(!op->hasTrait<OpTrait::Elementwise>() && !isa<DropoutOp, BatchNormOp>(op));
 }
 
 void BatchAnalysis::visit(Operation *op) {

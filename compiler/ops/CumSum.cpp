@@ -53,6 +53,15 @@ static LogicalResult convertCumSum(NodeContext &node) {
     node.error() << "axis " << given << " is not one of " << x.getType();
     return failure();
   }
+  // Sums are made of all pairs along the axis.
+  constexpr int64_t kLongest = 1 << 20, kMostPairs = int64_t(1) << 42;
+  int64_t length = shapeOf(x)[axis];
+  if (length > kLongest ||
+      tensorType(x).getNumElements() > kMostPairs / std::max<int64_t>(length, 1)) {
+    node.error() << "sums along an axis of " << length << " elements of " << x.getType()
+                 << ", which is too long";
+    return failure();
+  }
   return node.results(
       {CumSumOp::create(node.b, node.loc, x.getType(), x, axis, node.intAttr("exclusive", 0) != 0,
                         node.intAttr("reverse", 0) != 0)});

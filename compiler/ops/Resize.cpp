@@ -165,6 +165,11 @@ static LogicalResult readMode(NodeContext &node, ResizeMode &mode) {
   return success();
 }
 
+/// The whole number below; large ones stay far from what 64 bits hold.
+static int64_t wholeSize(double size) {
+  return static_cast<int64_t>(std::floor(std::min(size, 0x1p60)));
+}
+
 static std::optional<SmallVector<double>> readScales(NodeContext &node, unsigned operand) {
   DenseElementsAttr elements = node.constant(operand);
   if (!elements || !elements.getElementType().isF32()) {
@@ -198,7 +203,7 @@ static bool sizesToScales(NodeContext &node, Value x, ArrayRef<int64_t> axes,
   double common = policy == "not_larger" ? *llvm::min_element(scales) : *llvm::max_element(scales);
   for (auto [axis, size, scale] : llvm::zip_equal(axes, sizes, scales)) {
     scale = common;
-    size = static_cast<int64_t>(std::floor(common * static_cast<double>(shapeOf(x)[axis]) + 0.5));
+    size = wholeSize(common * static_cast<double>(shapeOf(x)[axis]) + 0.5);
   }
   return true;
 }
@@ -239,8 +244,7 @@ static LogicalResult readTargets(NodeContext &node, Value x, SmallVector<int64_t
   if (scales.empty())
     return success(sizesToScales(node, x, axes, sizes, scales));
   for (auto [axis, scale] : llvm::zip_equal(axes, scales))
-    sizes.push_back(static_cast<int64_t>(
-        std::floor(static_cast<float>(shapeOf(x)[axis]) * static_cast<float>(scale))));
+    sizes.push_back(wholeSize(static_cast<float>(shapeOf(x)[axis]) * static_cast<float>(scale)));
   return success();
 }
 
@@ -254,6 +258,10 @@ static LogicalResult convertResize(NodeContext &node) {
   if (mode.mode != "nearest" && !isa<FloatType>(elementType(x)))
     return node.error() << "interpolates floats, not " << x.getType();
   for (auto [axis, size, scale] : llvm::zip_equal(axes, sizes, scales)) {
+    constexpr int64_t kMostPositions = 1 << 20; // a constant each, with their weights
+    if (size > kMostPositions)
+      return node.error() << "resizes axis " << axis << " to " << size << " elements; at most "
+                          << kMostPositions << " are supported";
     if (size < 1 || shapeOf(x)[axis] < 1)
       return node.error() << "resizes axis " << axis << " from " << shapeOf(x)[axis] << " to "
                           << size << " elements";

@@ -199,11 +199,14 @@ def test_absurd_sizes(bench):
         check([node("OneHot", "i d v", "r"), add], f"OneHot {value}", [1, 1], i=np.array([1]), d=np.array([value]), v=np.array([0, 1], np.float32))
         image = {"name": "odd", "inputs": ["x", "", "s"], "outputs": ["y"]}
         check([helper.make_node("Resize", **image)], f"Resize {value}", [1, 1, 2, 2], s=np.array([1, 1, value, value], np.float32))
+        sized = helper.make_node("Resize", ["x", "", "", "s"], ["y"], name="odd", mode="cubic")
+        check([sized], f"Resize to {value}", [1, 1, 2, 2], s=np.array([1, 1, 2, value]))
         check([node("Split", "x s", "y z", name="odd")], f"Split {value}", [4], s=pair)
         check([node("Slice", "x s e", "y", name="odd")], f"Slice {value}", [4], s=np.array([value]), e=np.array([value]))
         check([node("SplitToSequence", "x", "q", name="odd"), node("ConcatFromSequence", "q", "y", axis=0)], f"SplitToSequence {value}", [abs(value) % 2**63])
     for shape in ([2**31, 2**31], [2**62], [2**31], [0], [2, 0]):
         check([node("Relu", "x", "y")], f"input {shape}", shape)
+        check([node("CumSum", "x a", "y")], f"CumSum of {shape}", shape, a=np.array(0))
         check([node("Cast", "x", "h", to=TensorProto.DOUBLE), node("Cast", "h", "y", to=TensorProto.FLOAT)], f"casts of {shape}", shape)
 
 
