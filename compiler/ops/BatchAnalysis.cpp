@@ -321,11 +321,11 @@ SamplePlaces BatchAnalysis::transfer(Operation *op) {
   if (auto norm = dyn_cast<LayerNormOp>(op))
     return mixIf(!onlyInput() ||
                  anyPlace([&](const SamplePlace &p) { return p.axis >= int64_t(norm.getAxis()); }));
-  if (isa<BatchNormInferenceOp>(op))
+  if (isa<BatchNormInferenceOp, BatchNormOp>(op))
     return mixIf(!onlyInput());
   if (isa<MaxPoolOp, AveragePoolOp>(op))
     return mixIf(anyPlace([](const SamplePlace &p) { return p.axis > 1; }));
-  return mixIf(!op->hasTrait<OpTrait::Elementwise>() && !isa<DropoutOp, BatchNormOp>(op));
+  return mixIf(!op->hasTrait<OpTrait::Elementwise>() && !isa<DropoutOp>(op));
 }
 
 void BatchAnalysis::visit(Operation *op) {
