@@ -4,10 +4,11 @@
 // microseconds, and the implementation. docs/cpu-library.md keeps the results.
 //
 //   library-bench [matmul|batched|small|conv|channels|all] [f64|f32|bf16|f16|all] [threads]
-//   [filter] library-bench --rates
+//   [filter] library-bench --rates library-bench --product fp32|bf16|fp16 SIZE [SECONDS]
 //
 // --rates prints one JSON line: FLOP/s by precision, of the fastest of three square products, and
-// bytes/s by the size of what is read and written again and again.
+// bytes/s by the size of what is read and written again and again. --product prints one with the
+// least milliseconds of a square product in the way that a program would take.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -40,10 +41,10 @@ double seconds() {
   return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
 }
 
-/// Least seconds of a run; a weight is new at each of them if `refresh`.
-double measure(Library &library, LibraryCommand &command, bool refresh) {
+/// Least seconds of the runs that fit `limit`; a weight is new at each of them if `refresh`.
+double measure(Library &library, LibraryCommand &command, bool refresh, double limit = 0.4) {
   double best = 1e30, start = seconds();
-  for (int i = 0; i < 3 || (seconds() - start < 0.4 && i < 2000); ++i) {
+  for (int i = 0; i < 3 || seconds() - start < limit; ++i) {
     if (refresh)
       ++library.weights_version;
     double begin = seconds();
@@ -215,8 +216,11 @@ void run(const std::string &what, ElementType type) {
     convolutions(type, false);
 }
 
-/// FLOP/s of the way that a program would take for a square product.
-double productRate(ElementType type, int64_t size) {
+const std::pair<ElementType, const char *> kPrecisions[] = {
+    {ElementType::f32, "fp32"}, {ElementType::bf16, "bf16"}, {ElementType::f16, "fp16"}};
+
+/// Least seconds of a square product in the way that a program would take, and that way.
+std::pair<double, std::string> timeProduct(ElementType type, int64_t size, double limit) {
   Command c;
   c.kind = CommandKind::matmul;
   size_t bytes = alignedBytes(size_t(size) * size * elementSize(type)), offset = 0;
@@ -232,7 +236,21 @@ double productRate(ElementType type, int64_t size) {
   auto command = makeLibraryCommand(library, c);
   Memory scratch(command->scratchBytes(), "a measurement");
   command->bind(scratch.data());
-  return 2.0 * double(size) * double(size) * double(size) / measure(library, *command, false);
+  return {measure(library, *command, false, limit), command->describe()};
+}
+
+/// One product for bench/products.py.
+int printProduct(const std::string &precision, int64_t size, double limit) {
+  omp_set_num_threads(gThreads);
+  for (auto [type, label] : kPrecisions)
+    if (precision == label && size > 0 && size <= 1 << 15) {
+      auto [time, way] = timeProduct(type, size, limit);
+      std::printf("{\"system\": \"mpc\", \"config\": \"%s\", \"ms\": %.6g}\n", way.c_str(),
+                  1e3 * time);
+      return 0;
+    }
+  std::fprintf(stderr, "error: --product wants fp32, bf16 or fp16, and a size of at most 32768\n");
+  return 2;
 }
 
 /// Bytes per second of y += x, two numbers read and one written, over arrays of `bytes` together:
@@ -268,12 +286,12 @@ double copyRate(int64_t bytes) {
 void printRates() {
   omp_set_num_threads(gThreads);
   std::printf("{\"threads\": %d, \"flops\": {", gThreads);
-  const std::pair<ElementType, const char *> types[] = {
-      {ElementType::f32, "fp32"}, {ElementType::bf16, "bf16"}, {ElementType::f16, "fp16"}};
-  for (auto [type, label] : types) {
+  for (auto [type, label] : kPrecisions) {
     double best = 0;
-    for (int64_t size : {512, 1024, 2048})
-      best = std::max(best, productRate(type, size));
+    for (int64_t size : {512, 1024, 2048}) {
+      double cube = double(size) * double(size) * double(size);
+      best = std::max(best, 2 * cube / timeProduct(type, size, 0.4).first);
+    }
     std::printf("%s\"%s\": %.6g", type == ElementType::f32 ? "" : ", ", label, best);
   }
   std::printf("}, \"bandwidth\": [");
@@ -282,16 +300,25 @@ void printRates() {
   std::printf("]}\n");
 }
 
+/// Argument i as a number; without it, `otherwise`.
+double number(int argc, char **argv, int i, double otherwise) {
+  return argc > i ? std::strtod(argv[i], nullptr) : otherwise;
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
   std::string what = argc > 1 ? argv[1] : "all", type = argc > 2 ? argv[2] : "all";
-  gThreads = argc > 3 && std::atoi(argv[3]) > 0 ? std::atoi(argv[3]) : usableCpus();
-  gFilter = argc > 4 ? argv[4] : "";
+  gThreads = usableCpus();
   if (what == "--rates") {
     printRates();
     return 0;
   }
+  if (what == "--product")
+    return printProduct(type, int64_t(number(argc, argv, 3, 0)), number(argc, argv, 4, 1));
+  if (int threads = int(number(argc, argv, 3, 0)); threads > 0)
+    gThreads = threads;
+  gFilter = argc > 4 ? argv[4] : "";
   for (ElementType t : {ElementType::f32, ElementType::bf16, ElementType::f16, ElementType::f64})
     if (type == "all" || type == elementTypeName(t))
       run(what, t);

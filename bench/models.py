@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Callable
 
 import torch
+from recipes import RECIPES
 from torch import nn
 from torch.nn import functional as F
 
@@ -200,14 +201,14 @@ class Spec:
 
 
 MODELS = {
-    "linear": Spec(lambda: nn.Linear(10, 1), lambda n: ((torch.randn(n, 10),), torch.randn(n, 1)), 32, "adam", 1e-3, "mse"),
+    "linear": Spec(lambda: nn.Linear(10, 1), lambda n: ((torch.randn(n, 10),), torch.randn(n, 1)), **RECIPES["linear"]),
     "mlp": Spec(lambda: nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10)),
-                vectors(784), 64, "sgd", 0.1, momentum=0.9),
-    "mlp_ln": Spec(MlpLayerNorm, vectors(64), 64, "adamw", 1e-3, weight_decay=0.01),
-    "fashion_cnn": Spec(fashion_cnn, images(1, 28), 64, "adam", 1e-3),
-    "simple_cnn": Spec(simple_cnn, images(3, 32), 64, "adam", 1e-3),
-    "resnet18_cifar": Spec(resnet18_cifar, images(3, 32), 32, "sgd", 0.1, momentum=0.9, weight_decay=1e-4),
-    "bert_tiny": Spec(BertTiny, masked_tokens, 16, "adamw", 1e-3, inputs=("input_ids", "attention_mask"), weight_decay=0.01),
-    "gpt_tiny": Spec(GptTiny, lambda n: ((torch.randint(512, (n, 64)),), torch.randint(512, (n, 64))), 8, "adamw", 1e-3,
-                     inputs=("input_ids",), weight_decay=0.01),
+                vectors(784), **RECIPES["mlp"]),
+    "mlp_ln": Spec(MlpLayerNorm, vectors(64), **RECIPES["mlp_ln"]),
+    "fashion_cnn": Spec(fashion_cnn, images(1, 28), **RECIPES["fashion_cnn"]),
+    "simple_cnn": Spec(simple_cnn, images(3, 32), **RECIPES["simple_cnn"]),
+    "resnet18_cifar": Spec(resnet18_cifar, images(3, 32), **RECIPES["resnet18_cifar"]),
+    "bert_tiny": Spec(BertTiny, masked_tokens, inputs=("input_ids", "attention_mask"), **RECIPES["bert_tiny"]),
+    "gpt_tiny": Spec(GptTiny, lambda n: ((torch.randint(512, (n, 64)),), torch.randint(512, (n, 64))),
+                     inputs=("input_ids",), **RECIPES["gpt_tiny"]),
 }

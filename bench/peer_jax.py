@@ -6,14 +6,12 @@ fp32 only; the same layers, batch and optimizer as models.py.
 """
 
 import argparse
-import json
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from peak import peak_bytes
+from timing import report
 
 
 def dense(rng, n_in, n_out):
@@ -72,16 +70,14 @@ def main():
         change, state = optimizer.update(gradients, state, p)
         return optax.apply_updates(p, change), state, value
 
-    step, state = jax.jit(update, donate_argnums=(0, 1)), optimizer.init(parameters)
-    times, end = [], None
-    while end is None or time.perf_counter() < end:
-        start = time.perf_counter()
-        parameters, state, value = step(parameters, state, x, y)
+    compiled, state = jax.jit(update, donate_argnums=(0, 1)), optimizer.init(parameters)
+
+    def step():
+        nonlocal parameters, state
+        parameters, state, value = compiled(parameters, state, x, y)
         value.block_until_ready()
-        times.append(1e3 * (time.perf_counter() - start))
-        end = end or time.perf_counter() + args.seconds
-    print(json.dumps({"system": "jax", "config": "jit", "version": jax.__version__, "ms": min(times[3:]), "steps": len(times),
-                      "peak_bytes": peak_bytes()}))
+
+    report(step, args.seconds, system="jax", config="jit", version=jax.__version__)
 
 
 if __name__ == "__main__":

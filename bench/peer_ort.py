@@ -12,14 +12,13 @@ import json
 import os
 import sys
 import tempfile
-import time
 import types
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
-from peak import peak_bytes
+from timing import report
 
 
 def import_training():
@@ -78,20 +77,12 @@ def main():
     module.train()
 
     def step():
-        start = time.perf_counter()
         module(*feeds)
         optimizer.step()
         module.lazy_reset_grad()
-        return 1e3 * (time.perf_counter() - start)
 
-    for _ in range(3):
-        step()
-    end, times = time.perf_counter() + args.seconds, []
-    while len(times) < 5 or time.perf_counter() < end:
-        times.append(step())
     config = "adamw" if case["optimizer"] == "adamw" else f"adamw instead of {case['optimizer']}"
-    print(json.dumps({"system": "onnxruntime-training", "config": config, "version": onnxruntime.__version__, "ms": min(times),
-                      "steps": len(times), "peak_bytes": peak_bytes()}))
+    report(step, args.seconds, system="onnxruntime-training", config=config, version=onnxruntime.__version__)
 
 
 if __name__ == "__main__":

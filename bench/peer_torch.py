@@ -7,14 +7,12 @@ fp16 with GradScaler. The minimum over the steps that fit the time is reported, 
 """
 
 import argparse
-import json
 import os
-import time
 import warnings
 
 import torch
 from models import MODELS
-from peak import peak_bytes
+from timing import report
 
 CONFIGS = {  # name -> what is switched on
     "eager": (),
@@ -49,7 +47,6 @@ def main():
     scaler = torch.amp.GradScaler("cpu", enabled=half is torch.float16)
 
     def step():
-        start = time.perf_counter()
         optimizer.zero_grad()
         with torch.autocast("cpu", dtype=half, enabled=half is not None):
             loss = spec.loss_fn(forward(*inputs), labels)
@@ -57,15 +54,8 @@ def main():
         scaler.step(optimizer)
         scaler.update()
         loss.item()
-        return 1e3 * (time.perf_counter() - start)
 
-    for _ in range(3):
-        step()
-    end, times = time.perf_counter() + args.seconds, []
-    while len(times) < 5 or (time.perf_counter() < end and len(times) < 2000):
-        times.append(step())
-    print(json.dumps({"system": "pytorch", "config": args.config, "version": torch.__version__, "ms": min(times),
-                      "steps": len(times), "peak_bytes": peak_bytes()}))
+    report(step, args.seconds, system="pytorch", config=args.config, version=torch.__version__)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,12 @@ def mebibytes(row):
     return f"{row['peak_bytes'] / 2**20:.0f}"
 
 
-def by_case(rows):
-    """[(mpc's row, its peers' rows)] in the order of the run."""
+def by_case(rows, kind):
+    """[(mpc's row, its peers' rows)] of the models or the products, in the order of the run."""
     cases = {}
     for row in rows:
-        cases.setdefault((row["model"], row["precision"]), []).append(row)
+        if kind in row:
+            cases.setdefault((row[kind], row["precision"]), []).append(row)
     return [(case[0], case[1:]) for case in cases.values()]
 
 
@@ -41,20 +42,40 @@ def facts(machine):
             f"Measured in the same run: products in GFLOP/s: {flops}; GB/s by the size of what is read and written: {bandwidth}.")
 
 
-def markdown(rows):
-    machine, cases = rows[0]["machine"], by_case(rows)
-    versions = sorted({f"{row['system']} {row['version']}" for row in rows if "version" in row})
-    parts = [
-        f"# Training steps, {machine['date']}\n", facts(machine) + "\n",
-        f"`scripts/bench.sh`, mpc beside {', '.join(versions)}: least milliseconds per step, peak memory in MiB. "
-        "[../README.md](../README.md) tells what is measured and what the limit is.\n",
+def steps(cases):
+    """The sections of the models' training steps."""
+    return [
+        "## Training steps\n", "Least milliseconds per training step, peak memory in MiB.\n",
         table(["model (batch)", "precision", "mpc ms", "best peer ms", "peer", "mpc ÷ peer", "mpc samples/s", "mpc MiB", "peer MiB",
                "limit ms = FLOPs + bytes"], [comparison(*case) for case in cases]),
-        "## Every peer\n",
+        "### Every peer\n",
         table(["model", "precision", "system", "ms", "MiB"],
               [[row["model"], row["precision"], label(row), f"{row['ms']:.4g}", mebibytes(row)] for mpc, peers in cases for row in (mpc, *peers)]),
     ]
-    left_out = [f"- {mpc['model']}, {mpc['precision']}: {peer}: {why}" for mpc, _ in cases for peer, why in mpc["left_out"].items()]
+
+
+def products(cases):
+    """The section of the square products."""
+    def numbers(row):
+        return [f"{row['ms']:.4g}", f"{row['gflops']:.{0 if row['gflops'] >= 10 else 1}f}"]
+
+    def row(mpc, peers):
+        torch = [*numbers(peers[0]), f"{mpc['ms'] / peers[0]['ms']:.2f}"] if peers else ["–"] * 3
+        return [f"{mpc['product']}³", mpc["precision"], *numbers(mpc), *torch, mpc["config"]]
+
+    return ["## Square products\n", table(["size", "precision", "mpc ms", "mpc GFLOP/s", "torch.mm ms", "torch.mm GFLOP/s", "mpc ÷ torch.mm",
+                                           "mpc's way"], [row(*case) for case in cases])]
+
+
+def markdown(rows):
+    machine, models, squares = rows[0]["machine"], by_case(rows, "model"), by_case(rows, "product")
+    versions = sorted({f"{row['system']} {row['version']}" for row in rows if "version" in row})
+    parts = [f"# mpc beside its peers, {machine['date']}\n", facts(machine) + "\n",
+             f"`scripts/bench.sh`, mpc beside {', '.join(versions) or 'nobody'}. "
+             "[../README.md](../README.md) tells what is measured and what the limit is.\n"]
+    parts += (steps(models) if models else []) + (products(squares) if squares else [])
+    left_out = [f"- {what}, {mpc['precision']}: {peer}: {why}" for cases, name in ((models, "{model}"), (squares, "{product}³"))
+                for mpc, _ in cases for what in [name.format(**mpc)] for peer, why in mpc["left_out"].items()]
     if left_out:
         parts += ["## Left out\n", "\n".join(left_out) + "\n"]
     return "\n".join(parts)

@@ -1,6 +1,6 @@
-"""mpc beside its peers in one run: the fastest training step, peak memory, and the limit.
+"""mpc beside its peers in one run: the fastest training step, peak memory, and the limit; the fastest square products.
 
-    run.py --mpc build/bin/mpc [--models A,B] [--precisions fp32,bf16] [--json FILE] [--markdown FILE]
+    run.py --mpc build/bin/mpc [--models A,B] [--products 512,1024] [--precisions fp32,bf16] [--json FILE] [--markdown FILE]
 
 Every measurement is a process of its own; mpc and its peers take turns, and the least time and the
 least peak count. README.md tells what is measured and what the limit is.
@@ -12,18 +12,20 @@ import json
 import os
 import platform
 import re
-import signal
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import products  # noqa: E402
 from cases import Case  # noqa: E402
 from models import MODELS  # noqa: E402
 from report import markdown  # noqa: E402
+from turns import Failed, last_json, take_turns  # noqa: E402
 
 IMAGES = ("fashion_cnn", "simple_cnn", "resnet18_cifar")
 JAX_MODELS = ("linear", "mlp", "mlp_ln")
@@ -58,26 +60,6 @@ def limit_parts(cost, rates, precision):
 
 
 # ---------------------------------------------------------------- the systems
-
-
-class Failed(Exception):
-    """A measurement that was not to be had; the message says why in one sentence."""
-
-
-def last_json(command, limit):
-    """The last line of a program's output that is a JSON object. After `limit` seconds it is ended with all its children."""
-    child = subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-                             start_new_session=True)
-    try:
-        out, err = child.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
-        raise Failed(f"stopped after {limit:g} s") from None
-    lines = [line for line in out.splitlines() if line.startswith("{")]
-    if child.returncode or not lines:
-        raise Failed((err.strip().splitlines() or [f"exit code {child.returncode}"])[-1][:160])
-    return json.loads(lines[-1])
 
 
 class Mpc:
@@ -133,33 +115,26 @@ def peers(args, case, precision):
         yield "onnxruntime-training", [args.ort, HERE / "peer_ort.py", case.for_ort()] if args.ort else None
 
 
+def run_peer(args, command):
+    if not command:
+        raise Failed("its packages could not be installed")
+    return last_json([*command, "--seconds", args.seconds], args.limit)
+
+
 # ---------------------------------------------------------------- a row of the table
-
-
-def better(old, new):
-    return {**new, "ms": min(old["ms"], new["ms"]), "peak_bytes": min(old["peak_bytes"], new["peak_bytes"])} if old else new
 
 
 def measure(args, case, precision, rates):
     """The JSON objects of one model in one precision, mpc's first; it carries what was left out, and why."""
-    mpc, results, left_out = Mpc(args.mpc, case, precision), {}, {}
+    mpc = Mpc(args.mpc, case, precision)
     mpc.time(args.seconds)  # how many steps fit
-    for _ in range(args.repeat):
-        results["mpc"] = better(results.get("mpc"), mpc.time(args.seconds))
-        for label, command in peers(args, case, precision):
-            if label in left_out or not re.search(args.peers, label):
-                continue
-            try:
-                if not command:
-                    raise Failed("its packages could not be installed")
-                results[label] = better(results.get(label), last_json([*command, "--seconds", args.seconds], args.limit))
-            except Failed as problem:
-                left_out[label] = str(problem)
-                print(f"# {case.name} {precision}: {label} is left out: {problem}", flush=True)
+    systems = [("mpc", partial(mpc.time, args.seconds))]
+    systems += [(label, partial(run_peer, args, command)) for label, command in peers(args, case, precision) if re.search(args.peers, label)]
+    results, left_out = take_turns(f"{case.name} {precision}", systems, args.repeat)
     flops_ms, bytes_ms = limit_parts(mpc.cost, rates, precision)
     common = {"model": case.name, "batch": case.spec.batch, "precision": precision}
     limits = {"limit_ms": flops_ms + bytes_ms, "limit_flops_ms": flops_ms, "limit_bytes_ms": bytes_ms}
-    rows = [{**common, **result, **limits, "machine": args.machine} for result in results.values()]
+    rows = [{**common, **result, **limits, "machine": args.machine} for result in results]
     rows[0]["left_out"] = left_out
     return rows
 
@@ -183,28 +158,44 @@ def print_row(rows):
 # ---------------------------------------------------------------- the command line
 
 
-def names(known):
+def choice(known, of=str):
+    """Parses a list of what is known; "none" is the empty one."""
     def parse(text):
-        chosen = text.split(",")
-        if unknown := [name for name in chosen if name not in known]:
-            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; there are {', '.join(known)}")
-        return chosen
+        chosen = [] if text == "none" else text.split(",")
+        if unknown := [name for name in chosen if name not in map(str, known)]:
+            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; there are {', '.join(map(str, known))}, or none")
+        return [of(name) for name in chosen]
     return parse
 
 
 def options():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--mpc", type=Path, required=True, help="the compiler; library-bench lies beside it")
-    parser.add_argument("--ort", type=Path, help="a Python with onnxruntime-training")
-    parser.add_argument("--models", type=names(list(MODELS)), default=",".join(MODELS))
-    parser.add_argument("--precisions", type=names(["fp32", "bf16", "fp16"]), default="fp32,bf16")
-    parser.add_argument("--peers", default="", help="regular expression: only these peers")
-    parser.add_argument("--seconds", type=float, default=5, help="of one measurement")
-    parser.add_argument("--repeat", type=int, default=2, help="turns of every system")
-    parser.add_argument("--limit", type=float, default=300, help="seconds that a peer's process may take, compilation included")
-    parser.add_argument("--json", type=Path, help="all rows as a list of objects")
-    parser.add_argument("--markdown", type=Path, help="the tables of bench/results")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--mpc", type=Path, required=True, help="the compiler; library-bench lies beside it")
+    add("--ort", type=Path, help="a Python with onnxruntime-training")
+    add("--models", type=choice(MODELS), default=list(MODELS), help="which models, or none (all)")
+    add("--products", type=choice(products.SIZES, int), default=products.SIZES, help="which sizes of square products, or none (all)")
+    add("--precisions", type=choice(products.PRECISIONS), help="of both (models: fp32,bf16; products: fp32,bf16,fp16)")
+    add("--peers", default="", help="regular expression: only these peers (all)")
+    add("--seconds", type=float, default=5, help="of one measurement (5)")
+    add("--repeat", type=int, default=2, help="turns of every system (2)")
+    add("--limit", type=float, default=300, help="seconds that a process may take, compilation included (300)")
+    add("--json", type=Path, help="all rows as a list of objects")
+    add("--markdown", type=Path, help="the tables of bench/results")
     return parser.parse_args()
+
+
+def measurements(args, cases, rates):
+    """(what, function that measures it, function that prints its rows) of everything to be measured, in order."""
+    def precisions(otherwise):
+        return otherwise if args.precisions is None else args.precisions
+
+    for precision in precisions(("fp32", "bf16")):
+        for name, case in cases.items():
+            yield f"{name} {precision}", partial(measure, args, case, precision, rates), print_row
+    for precision in precisions(products.PRECISIONS):
+        for size in args.products:
+            yield f"{size}³ {precision}", partial(products.measure, args, size, precision), products.print_row
 
 
 def main():
@@ -217,20 +208,20 @@ def main():
         sys.exit(f"error: library-bench could not measure this machine: {problem}")
     print("# " + ", ".join(f"{p} {f / 1e9:.0f} GFLOP/s" for p, f in rates["flops"].items()))
     print("# " + ", ".join(f"{size / 2**20:g} MiB: {rate / 1e9:.0f}" for size, rate in rates["bandwidth"]) + " GB/s")
-    print_head()
+    if args.models:
+        print_head()
     rows = []
     with tempfile.TemporaryDirectory() as work:
         cases = {name: Case(name, work) for name in args.models}
-        for precision in args.precisions:
-            for name, case in cases.items():
-                try:
-                    rows += (new := measure(args, case, precision, rates))
-                    print_row(new)
-                except Failed as problem:
-                    print(f"# {name} {precision}: mpc failed: {problem}", flush=True)
-                if args.json:  # after every row: the bench takes an hour
-                    args.json.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
-    if args.markdown:
+        for what, measured, show in measurements(args, cases, rates):
+            try:
+                rows += (new := measured())
+                show(new)
+            except Failed as problem:
+                print(f"# {what}: mpc failed: {problem}", flush=True)
+            if args.json:  # after every row: the bench takes an hour
+                args.json.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
+    if args.markdown and rows:
         args.markdown.write_text(markdown(rows))
     sys.exit(not rows)
 

@@ -38,7 +38,12 @@ private:
   LogicalResult chooseOutput(func::FuncOp f, unsigned &index);
   LogicalResult chooseClassAxis(func::FuncOp f, RankedTensorType output, StringRef name,
                                 int64_t &axis);
+  LogicalResult checkOutput(func::FuncOp f, RankedTensorType output, StringRef name,
+                            int64_t &classes);
+  LogicalResult placeSamples(func::FuncOp f, StringRef name, int64_t classes, LossBuilder &builder);
+  LossResult makeLoss(func::FuncOp f, int64_t classes, LossBuilder &builder);
   LogicalResult attach(func::FuncOp f, bool evaluate);
+  bool ofClasses() const { return loss == "cross-entropy" || loss == "nll"; }
 };
 
 /// Marks what the builder inserts as part of the loss: precision class F, and a name for messages.
@@ -98,40 +103,33 @@ LogicalResult AttachLoss::chooseClassAxis(func::FuncOp f, RankedTensorType outpu
   return success();
 }
 
-LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
-  MLIRContext *context = &getContext();
-  unsigned index = 0;
-  if (failed(chooseOutput(f, index)))
-    return failure();
-  Value output = terminatorOf(f)->getOperand(index);
-  auto type = cast<RankedTensorType>(output.getType());
-  std::string name = resultName(f, index).str();
-  bool ofClasses = loss == "cross-entropy" || loss == "nll";
-  int64_t axis = 1;
-  if (type.getNumElements() == 0)
-    return emitError(f.getLoc()) << "--loss=" << loss << ": output '" << name << "' is " << type
+/// The loss can read the output; `classes` is the axis of its classes.
+LogicalResult AttachLoss::checkOutput(func::FuncOp f, RankedTensorType output, StringRef name,
+                                      int64_t &classes) {
+  if (hasNoElements(output))
+    return emitError(f.getLoc()) << "--loss=" << loss << ": output '" << name << "' is " << output
                                  << ", which has no elements";
-  if (ofClasses && failed(chooseClassAxis(f, type, name, axis)))
-    return failure();
-  if (loss == "output" && type.getNumElements() != 1)
-    return emitError(f.getLoc()) << "--loss=output: output '" << name << "' is " << type
+  if (ofClasses())
+    return chooseClassAxis(f, output, name, classes);
+  if (loss == "output" && output.getNumElements() != 1)
+    return emitError(f.getLoc()) << "--loss=output: output '" << name << "' is " << output
                                  << ", a loss has one element";
-  if (type.getRank() == 0 && loss != "output")
+  if (output.getRank() == 0 && loss != "output")
     return emitError(f.getLoc()) << "--loss=" << loss
                                  << " needs an output with an axis of samples, but '" << name
                                  << "' is one number; use --loss=output if that is the loss itself";
+  return success();
+}
 
-  LossListener listener(context);
-  OpBuilder b(terminatorOf(f));
-  b.setListener(&listener);
-  Location loc = NameLoc::get(StringAttr::get(context, "loss"));
-  Value samples =
-      getOrAddArgument(f, "samples", "samples", RankedTensorType::get({}, b.getI64Type()));
-  LossBuilder builder{b, loc, output, samples};
+/// Tells the builder which elements are those of samples that are there; where that cannot be told,
+/// the module says why no smaller batch can be trained.
+LogicalResult AttachLoss::placeSamples(func::FuncOp f, StringRef name, int64_t classes,
+                                       LossBuilder &builder) {
   BatchAnalysis analysis(f);
-  SamplePlaces places = analysis.of(output);
+  auto type = cast<RankedTensorType>(builder.output.getType());
+  SamplePlaces places = analysis.of(builder.output);
   const SamplePlace *place = places.places.size() == 1 ? &places.places.front() : nullptr;
-  std::string why = analysis.whyMixed(output);
+  std::string why = analysis.whyMixed(builder.output);
   if (place && place->outer == 1) {
     builder.axis = place->axis;
     builder.factor = place->inner;
@@ -140,39 +138,33 @@ LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
   } else {
     builder.axis = -1;
     if (why.empty() && loss != "output") // a loss is exact if it is none of the samples'
-      why = "output '" + name + "', which the loss reads, holds the samples along no single axis";
+      why = ("output '" + name + "', which the loss reads, holds the samples along no single axis")
+                .str();
   }
-  if (ofClasses && place && place->axis == axis)
-    return emitError(f.getLoc()) << "--class-axis: axis " << axis << " of output '" << name
+  if (ofClasses() && place && place->axis == classes)
+    return emitError(f.getLoc()) << "--class-axis: axis " << classes << " of output '" << name
                                  << "' is that of the samples, not of classes";
-
-  LossResult made;
-  Value correct;
-  if (ofClasses) {
-    SmallVector<int64_t> shape(type.getShape());
-    shape.erase(shape.begin() + axis);
-    Value labels = addArgument(f, "labels", "labels", RankedTensorType::get(shape, b.getI64Type()));
-    made = builder.classLoss(labels, axis, ignoreIndex, loss == "nll");
-    if (evaluate)
-      correct = builder.correct(labels, axis, ignoreIndex);
-    if (!evaluate)
-      getOperation()->setAttr("mpc.classes", b.getI64IntegerAttr(type.getDimSize(axis)));
-  } else if (loss == "output") {
-    made = builder.outputLoss();
-  } else {
-    Value target = addArgument(f, "labels", "labels", type);
-    made = builder.elementwiseLoss(loss, target);
-  }
   refuseSmallerBatch(getOperation(), why);
-  if (evaluate && !correct)
-    correct = scalarTensor(b, loc, elementType(made.loss), -1);
-  // The program's own numbers are f32 also where the model computes in double (--precision=fp64
-  // makes everything f64).
-  for (Value *number : {&made.loss, &made.count, &correct})
-    if (*number)
-      *number = castTo(b, loc, *number, b.getF32Type());
+  return success();
+}
 
-  // Outputs go; loss and count come first, before the working statistics.
+/// The loss, with its labels as an argument of the function.
+LossResult AttachLoss::makeLoss(func::FuncOp f, int64_t classes, LossBuilder &builder) {
+  auto type = cast<RankedTensorType>(builder.output.getType());
+  if (loss == "output")
+    return builder.outputLoss();
+  if (!ofClasses())
+    return builder.elementwiseLoss(loss, addArgument(f, "labels", "labels", type));
+  SmallVector<int64_t> shape(type.getShape());
+  shape.erase(shape.begin() + classes);
+  auto labels = RankedTensorType::get(shape, builder.b.getI64Type());
+  return builder.classLoss(addArgument(f, "labels", "labels", labels), classes, ignoreIndex,
+                           loss == "nll");
+}
+
+/// Outputs go; loss and count come first, before the working statistics, and `correct`, which may
+/// be null, last.
+static void replaceOutputs(func::FuncOp f, const LossResult &made, Value correct) {
   SmallVector<std::tuple<Value, std::string, std::string, Value>> rest;
   for (unsigned i = 0; i < f.getNumResults(); ++i)
     if (resultRole(f, i) != "output" && resultRole(f, i) != "loss_input") {
@@ -185,9 +177,44 @@ LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
   addResult(f, made.count, "count", "count");
   for (auto &[value, role, resultName, tied] : rest)
     addResult(f, value, role, resultName, tied);
-  if (evaluate)
+  if (correct)
     addResult(f, correct, "correct", "correct");
   eraseDeadOperations(f);
+}
+
+LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
+  unsigned index = 0;
+  if (failed(chooseOutput(f, index)))
+    return failure();
+  Value output = terminatorOf(f)->getOperand(index);
+  auto type = cast<RankedTensorType>(output.getType());
+  std::string name = resultName(f, index).str();
+  int64_t classes = 1;
+  if (failed(checkOutput(f, type, name, classes)))
+    return failure();
+
+  LossListener listener(&getContext());
+  OpBuilder b(terminatorOf(f));
+  b.setListener(&listener);
+  Location loc = NameLoc::get(b.getStringAttr("loss"));
+  Value samples =
+      getOrAddArgument(f, "samples", "samples", RankedTensorType::get({}, b.getI64Type()));
+  LossBuilder builder{b, loc, output, samples};
+  if (failed(placeSamples(f, name, classes, builder)))
+    return failure();
+  LossResult made = makeLoss(f, classes, builder);
+  Value correct;
+  if (evaluate)
+    correct = ofClasses() ? builder.correct(findArgument(f, "labels"), classes, ignoreIndex)
+                          : scalarTensor(b, loc, elementType(made.loss), -1);
+  else if (ofClasses())
+    getOperation()->setAttr("mpc.classes", b.getI64IntegerAttr(type.getDimSize(classes)));
+  // The program's own numbers are f32 also where the model computes in double (--precision=fp64
+  // makes everything f64).
+  for (Value *number : {&made.loss, &made.count, &correct})
+    if (*number)
+      *number = castTo(b, loc, *number, b.getF32Type());
+  replaceOutputs(f, made, correct);
   return success();
 }
 

@@ -13,27 +13,12 @@
 #ifndef MPC_PASSES_CLUSTERING_H
 #define MPC_PASSES_CLUSTERING_H
 
-#include "MpcDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "passes/OperationFacts.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/MapVector.h"
 
 namespace mpc {
-
-/// matmul and the convolutions: they keep their place at the top level.
-bool isLibraryOp(mlir::Operation *op);
-/// An operation of arith or math that works element by element (constants are not).
-bool isPointwise(mlir::Operation *op);
-/// An index map: broadcast, reshape, transpose, slice, pad, concat.
-bool isIndexMap(mlir::Operation *op);
-/// A constant tensor that is not a splat, or has no elements: planned into memory, never part of a
-/// kernel.
-bool isDataConstant(mlir::Value v);
-/// The value whose memory `v` is: `v` without the reshapes around it.
-mlir::Value stripReshapes(mlir::Value v);
-int64_t elementCount(mlir::Value v);
-/// Bytes of a value in memory; an i1 takes one.
-int64_t tensorBytes(mlir::Type type);
 
 /// Brings a function into the form that clustering reads: reductions over the trailing or the
 /// leading dimensions only, a library operation's relu in its epilogue, one producer for every
@@ -118,6 +103,10 @@ private:
   bool reaches(int a, int b) const;
   struct Fit;
   bool readsRow(const Node &node, const Fit &fit) const;
+  bool shareIteration(int a, int b, Fit &fit) const;
+  bool windowsFit(int a, int b, const Fit &fit) const;
+  bool edgesFit(int a, int b, const Fit &fit) const;
+  bool storesDomain(int a, int b, const Fit &fit) const;
   bool fits(int a, int b, Fit &fit) const;
   bool fitsPrivately(int a, int b, Fit &fit) const;
   bool tooManyOperands(int a, int b) const;

@@ -144,15 +144,6 @@ void mpc::addNote(ModuleOp module, const Twine &note) {
   module->setAttr("mpc.notes", ArrayAttr::get(module.getContext(), notes));
 }
 
-StringRef mpc::nodeOf(Operation *op) {
-  return stringOf(op->getDiscardableAttr(MpcDialect::kNodeAttr));
-}
-
-StringRef mpc::operatorOf(Operation *op) {
-  StringRef type = stringOf(op->getDiscardableAttr(MpcDialect::kOpAttr));
-  return type.empty() ? op->getName().getStringRef() : type;
-}
-
 void NodeAttributeListener::setOrigin(Operation *origin) {
   node = origin ? origin->getDiscardableAttr(MpcDialect::kNodeAttr) : Attribute();
   op = origin ? origin->getDiscardableAttr(MpcDialect::kOpAttr) : Attribute();

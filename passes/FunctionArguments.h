@@ -55,10 +55,6 @@ void eraseDeadOperations(mlir::func::FuncOp f);
 
 /// Appends a line to the module's `mpc.notes`, which the user sees.
 void addNote(mlir::ModuleOp module, const llvm::Twine &note);
-/// The name of the node an operation came from ("" if unknown) and its operator (the operation's
-/// name if unknown).
-mlir::StringRef nodeOf(mlir::Operation *op);
-mlir::StringRef operatorOf(mlir::Operation *op);
 
 /// Marks every operation that a builder inserts with the node and operator of `origin`.
 struct NodeAttributeListener : mlir::OpBuilder::Listener {

@@ -10,6 +10,7 @@
 //
 //===------------------------------------------------------------------------------===//
 
+#include "compiler/ops/Build.h"
 #include "mlir/IR/Dominance.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/PatternMatch.h"
@@ -240,7 +241,7 @@ static void copyReturned(func::FuncOp function) {
   OpBuilder b(terminator);
   llvm::SmallDenseSet<Value> seen;
   for (OpOperand &operand : terminator->getOpOperands()) {
-    if (typeOf(operand.get()).getNumElements() == 0) // nothing to write
+    if (hasNoElements(operand.get())) // nothing to write
       continue;
     Value base = stripReshapes(operand.get());
     auto tied = function.getResultAttrOfType<IntegerAttr>(operand.getOperandNumber(),

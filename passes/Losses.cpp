@@ -143,8 +143,9 @@ LossResult LossBuilder::elementwiseLoss(StringRef name, Value target) {
   int64_t all = tensorType(elements).getNumElements();
   Value count;
   if (axis >= 0) {
-    Value perSample = scalarTensor(b, loc, b.getI64Type(), all / shape[axis] * factor);
-    count = castTo(b, loc, mul(b, loc, samples, perSample), real);
+    int64_t perSample = all / shape[axis] * factor;
+    Value counted = mul(b, loc, samples, scalarTensor(b, loc, b.getI64Type(), perSample));
+    count = castTo(b, loc, counted, real);
   } else {
     count = scalarTensor(b, loc, real, all);
   }

@@ -22,6 +22,7 @@
 //===--------------------------------------------------------------------------------===//
 
 #include "passes/PlaceRoundings.h"
+#include "compiler/ops/Build.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "passes/Passes.h"
 #include "llvm/ADT/STLExtras.h"
@@ -208,11 +209,9 @@ SmallVector<int64_t> PlaceRoundings::drop(func::FuncOp function) {
 void PlaceRoundings::place(func::FuncOp function) {
   // normalizeForFusion drops the operators' names, by which a Cast's rounding is known.
   Builder b(&getContext());
-  for (auto truncation : function.getOps<arith::TruncFOp>()) {
-    auto op = truncation->getAttrOfType<StringAttr>(MpcDialect::kOpAttr);
-    if (op && (op.getValue() == "Cast" || op.getValue() == "CastLike"))
+  for (auto truncation : function.getOps<arith::TruncFOp>())
+    if (StringRef type = operatorOf(truncation); type == "Cast" || type == "CastLike")
       truncation->setAttr(kKeepAttr, b.getUnitAttr());
-  }
   simplify(function);
   auto roundings = llvm::to_vector(function.getOps<arith::TruncFOp>());
   SmallVector<Type> types;

@@ -11,7 +11,7 @@
 
 #include "passes/Plan.h"
 #include "compiler/codegen/Kernel.h"
-#include "compiler/codegen/gpu/Launch.h"
+#include "compiler/codegen/gpu/Product.h"
 #include "mlir/IR/SymbolTable.h"
 #include "passes/Clustering.h"
 #include "passes/Passes.h"
@@ -103,6 +103,7 @@ private:
   bool runsBefore(Operation *first, Operation *second);
   Value copyOf(Value v);
   void reorder();
+  int64_t scratchOf(Operation *op);
   void placeArena();
   void annotate();
 };
@@ -389,6 +390,15 @@ static int64_t layOut(MutableArrayRef<Lifetime> lifetimes) {
   return total;
 }
 
+/// Bytes that running `op` needs besides its operands and results.
+int64_t EntryPlan::scratchOf(Operation *op) {
+  if (auto launch = dyn_cast<LaunchOp>(op)) {
+    auto kernel = symbols.lookup<func::FuncOp>(launch.getKernel());
+    return isGpu ? gpu::scratchBytes(kernel) : scratchBytes(kernel);
+  }
+  return isGpu && gpu::isProduct(op) ? gpu::productScratchBytes(op) : 0;
+}
+
 void EntryPlan::placeArena() {
   DenseMap<Operation *, int> position;
   for (auto [i, op] : llvm::enumerate(block))
@@ -407,13 +417,11 @@ void EntryPlan::placeArena() {
       values.push_back(result);
     }
   }
-  for (auto launch : block.getOps<LaunchOp>()) {
-    auto kernel = symbols.lookup<func::FuncOp>(launch.getKernel());
-    if (int64_t bytes = isGpu ? gpu::scratchBytes(kernel) : scratchBytes(kernel)) {
-      lifetimes.push_back({aligned(bytes), position[launch], position[launch]});
-      scratchOwners.push_back(launch);
+  for (Operation &op : block.without_terminator())
+    if (int64_t bytes = scratchOf(&op)) {
+      lifetimes.push_back({aligned(bytes), position[&op], position[&op]});
+      scratchOwners.push_back(&op);
     }
-  }
   regions.growArena(layOut(lifetimes));
   for (auto [i, value] : llvm::enumerate(values))
     buffers[value] = BufferAttr::get(b.getContext(), mpc::RegionKind::arena, lifetimes[i].offset);

@@ -4,9 +4,8 @@
 // each from what it depends on. What decides is the memory moved, in the clusters as they are,
 // with arithmetic counted as bytes too:
 //
-//   recompute   Σ over its clusters: bytes of leaves that the cluster reads for it alone +
-//   arithmetic store       one cluster's share of that + bytes written, twice + bytes read by all
-//   others
+//   recompute:  Σ over its clusters: bytes of leaves that it reads for the value alone + arithmetic
+//   store:      one cluster's share of that + bytes written, twice + bytes that the others read
 //
 // Clustering asks until nothing changes; every operation is decided at most once.
 //

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# mpc beside its peers: bench.sh [--models A,B] [--precisions fp32,bf16,fp16] [--json FILE] [--markdown FILE]; --help tells the rest.
+# mpc beside its peers: bench.sh [--models A,B] [--products 512,1024] [--precisions fp32,bf16,fp16] [--json FILE] [--markdown FILE]; --help tells the rest.
 # PyTorch and JAX, and ONNX Runtime's training release, are installed into environments of their own.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -38,10 +38,35 @@ as_root() {
 quietly() {
   local log=$1 message=$2; shift 2
   mkdir -p "$(dirname "$log")"
-  if ! "$@" >"$log" 2>&1; then
-    tail -n 15 "$log" >&2
-    die "$message (whole output: $log)"
-  fi
+  "$@" >"$log" 2>&1 || failed "$log" "$message"
+}
+
+# compiling LOG MESSAGE COMMAND…: the same for a command that runs ninja, and tells how far it is.
+compiling() {
+  local log=$1 message=$2; shift 2
+  mkdir -p "$(dirname "$log")"
+  "$@" 2>&1 | tee "$log" | progress || failed "$log" "$message"
+}
+
+failed() {
+  tail -n 15 "$1" >&2
+  die "$2 (whole output: $1)"
+}
+
+# Of ninja's output, how far it is: in one line of a terminal, and in a line every tenth in a log.
+progress() {
+  local line now all tenth=0
+  while IFS= read -r line; do
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+    now=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]}
+    if [ -t 2 ]; then
+      printf '\r\033[K%d of %d steps' "$now" "$all" >&2
+    elif ((10 * now / all > tenth)); then
+      tenth=$((10 * now / all))
+      printf '    %d of %d steps\n' "$now" "$all" >&2
+    fi
+  done
+  if [ -t 2 ]; then printf '\r\033[K' >&2; fi
 }
 
 # install_packages PACKAGE…: with apt-get, those that are missing.
@@ -124,21 +149,27 @@ install_onednn() {
   touch "$dir/.done"; mv "$dir" "$DEPS/onednn"
 }
 
-# NVIDIA's assembler and device library; the folder's name has the version, so that the other pieces outlive a new one.
-CUDA_TOOLS=$DEPS/cuda-nvcc-$CUDA_NVCC_VERSION
+# NVIDIA's assembler, device library and headers; the folders' names have the versions, so that the other pieces outlive new ones.
+CUDA_TOOLS=$DEPS/cuda-nvcc-$CUDA_NVCC_VERSION CUDA_HEADERS=$DEPS/cuda-headers-$CUDA_HEADERS_VERSION
 install_cuda_tools() {
-  [ -e "$CUDA_TOOLS/.done" ] && return
-  say "fetching NVIDIA's assembler"
-  local dir=$CUDA_TOOLS.part wheel
-  rm -rf "$dir" "$CUDA_TOOLS"; mkdir -p "$dir"
-  pip_download "$dir" "nvidia-cuda-nvcc-cu12==$CUDA_NVCC_VERSION"
+  install_cuda_package "$CUDA_TOOLS" "NVIDIA's assembler" nvidia-cuda-nvcc-cu12==$CUDA_NVCC_VERSION cuda_nvcc
+  chmod +x "$CUDA_TOOLS/bin/ptxas" # Python's unpacking loses the mark
+  install_cuda_package "$CUDA_HEADERS" "NVIDIA's headers" nvidia-cuda-runtime-cu12==$CUDA_HEADERS_VERSION cuda_runtime/include
+}
+
+# install_cuda_package DIR WHAT PACKAGE FOLDER: the package's folder nvidia/FOLDER as DIR.
+install_cuda_package() {
+  [ -e "$1/.done" ] && return
+  say "fetching $2"
+  local dir=$1.part wheel
+  rm -rf "$dir" "$1"; mkdir -p "$dir"
+  pip_download "$dir" "$3"
   for wheel in "$dir"/*.whl; do
-    quietly "$BUILD/log/cuda-tools.log" "unpacking NVIDIA's assembler failed: is there room on the disk?" python3 -m zipfile -e "$wheel" "$dir/wheel"
+    quietly "$BUILD/log/cuda-tools.log" "unpacking $2 failed: is there room on the disk?" python3 -m zipfile -e "$wheel" "$dir/wheel"
   done
-  mv "$dir"/wheel/nvidia/cuda_nvcc/* "$dir"/
-  chmod +x "$dir/bin/ptxas" # Python's unpacking loses the mark
+  mv "$dir/wheel/nvidia/$4"/* "$dir"/
   rm -rf "$dir"/wheel "$dir"/*.whl
-  touch "$dir/.done"; mv "$dir" "$CUDA_TOOLS"
+  touch "$dir/.done"; mv "$dir" "$1"
 }
 
 install_onnx() {
@@ -152,7 +183,7 @@ install_onnx() {
     "$CMAKE" -GNinja -S "$dir/onnx-$ONNX_VERSION" -B "$dir/build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$DEPS/onnx" \
     -DONNX_USE_PROTOBUF_SHARED_LIBS=ON -DONNX_GEN_PB_TYPE_STUBS=OFF -DONNX_BUILD_PYTHON=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
     -DCMAKE_CXX_COMPILER_LAUNCHER=ccache
-  quietly "$BUILD/log/onnx-build.log" "building ONNX failed" "$CMAKE" --build "$dir/build" -j "$JOBS"
+  compiling "$BUILD/log/onnx-build.log" "building ONNX failed" "$CMAKE" --build "$dir/build" -j "$JOBS"
   quietly "$BUILD/log/onnx-install.log" "installing ONNX failed" "$CMAKE" --install "$dir/build"
   rm -rf "$dir"
   touch "$DEPS/onnx/.done"
@@ -186,6 +217,7 @@ set_up() {
 build() {
   # shellcheck disable=SC2206 # MPC_CMAKE_OPTIONS may be several
   local options=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$DEPS/onnx;$DEPS/onednn" -DMPC_CUDA_TOOLS="$CUDA_TOOLS"
+    -DMPC_CUDA_HEADERS="$CUDA_HEADERS"
     -DCMAKE_CXX_COMPILER_LAUNCHER=ccache ${MPC_CMAKE_OPTIONS:-})
   local wanted="$ROOT $BUILD ${options[*]}"
   if [ ! -e "$BUILD/build.ninja" ] || { [ -e "$BUILD/.configured" ] && [ "$(cat "$BUILD/.configured")" != "$wanted" ]; }; then
@@ -196,6 +228,6 @@ build() {
     printf '%s\n' "$wanted" >"$BUILD/.configured"
   fi
   say "building with $JOBS compilers at a time (the first time takes some minutes)"
-  quietly "$BUILD/log/build.log" "building failed: is there room on the disk, and in memory (MPC_JOBS=1 needs the least)?" \
+  compiling "$BUILD/log/build.log" "building failed: is there room on the disk, and in memory (MPC_JOBS=1 needs the least)?" \
     "$CMAKE" --build "$BUILD" -j "$JOBS" ${1+--target "$@"}
 }

@@ -13,5 +13,6 @@ llvm = "/usr/lib/llvm-22/bin"
 config.environment["PATH"] = os.pathsep.join([os.path.join(build, "bin"), llvm, os.environ["PATH"]])
 config.environment["HOME"] = os.environ.get("HOME", "/root")
 config.substitutions.append(("%python", lit_config.params.get("python", "python3")))
+config.substitutions.append(("%build", build))
 config.substitutions.append(("%root", os.path.join(config.test_source_root, "..")))
 config.substitutions.append(("%models", os.path.join(config.test_source_root, "..", "models")))

@@ -54,100 +54,137 @@ LogicalResult emitMapKernel(func::FuncOp kernel) {
 // row
 //===----------------------------------------------------------------------------===//
 
-LogicalResult emitRowKernel(func::FuncOp kernel) {
-  NestLoops loops = rowLoops(kernel);
-  int64_t columns = loops.innerOuter * loops.inner;
-  RowPhases phases(kernel, loops.rows, columns);
-  Emitter e(kernel, kernel.getName());
+namespace {
+
+/// One loop over the row per phase: a phase's reductions are known behind its loop, and what a
+/// later phase reads again is kept, in a result or in an array of the frame.
+class RowKernel {
+public:
+  explicit RowKernel(func::FuncOp kernel)
+      : kernel(kernel), loops(rowLoops(kernel)), columns(loops.innerOuter * loops.inner),
+        phases(kernel, loops.rows, columns), e(kernel, kernel.getName()) {}
+  LogicalResult emit();
+
+private:
+  using Body = llvm::function_ref<SmallVector<Value>(ValueRange)>;
+  /// for j: for k, at element row · columns + j · inner + k
+  SmallVector<Value> overRow(ValueRange inits, Body body);
+  Value known(Value tensor, const Affine &at);
+  void reducePhase();
+  void lastPhase();
+  void storeResults(ArrayRef<unsigned> which, const Affine &at);
+  const Affine &place(const RowPhases::Kept &keep) const {
+    return keep.result >= 0 ? element : column;
+  }
+
+  func::FuncOp kernel;
+  NestLoops loops;
+  int64_t columns;
+  RowPhases phases;
+  Emitter e;
+  Affine row;
+  Affine element, column; ///< of the loop being built
+  unsigned phase = 0;
+  DenseMap<Value, Value> reduced; ///< the row's reductions so far
+};
+
+SmallVector<Value> RowKernel::overRow(ValueRange inits, Body body) {
+  int64_t together = phases.random[phase] ? loops.together : 1;
+  return e.loop(loops.innerOuter, loops.inner, inits, [&](const Affine &j, ValueRange outer) {
+    return e.loop(loops.inner / together, together, outer,
+                  [&](const Affine &k, ValueRange carried) {
+                    SmallVector<Value> next(carried);
+                    for (int64_t i = 0; i < together; ++i) {
+                      column = j * loops.inner + k * together + i;
+                      element = row * columns + column;
+                      next = body(next);
+                    }
+                    return next;
+                  });
+  });
+}
+
+/// A reduction of this row, or what an earlier phase has kept at this element; else null.
+Value RowKernel::known(Value tensor, const Affine &at) {
+  if (auto reduce = tensor.getDefiningOp<ReduceOp>()) {
+    if (Value value = at == row ? reduced.lookup(tensor) : Value())
+      return value;
+    e.fail(reduce, "is read for another row, or before it is known");
+    return e.identity(reduce.getKind(), getElementTypeOrSelf(reduce.getType()));
+  }
+  auto keep = phases.kept.find(tensor);
+  if (keep != phases.kept.end() && keep->second.phase < phase && at == element)
+    return e.loadHere(keep->second.array, getElementTypeOrSelf(tensor.getType()),
+                      place(keep->second));
+  return {};
+}
+
+void RowKernel::reducePhase() {
+  MutableArrayRef<ReduceOp> reductions = phases.reductions[phase];
+  SmallVector<Value> inits;
+  for (ReduceOp reduce : reductions)
+    inits.push_back(e.startCarried(reduce));
+  SmallVector<Value> sums = overRow(inits, [&](ValueRange carried) {
+    SmallVector<Value> next, operands;
+    for (ReduceOp reduce : reductions)
+      operands.push_back(e.operandOf(reduce, element));
+    for (auto &[value, keep] : phases.kept)
+      if (keep.phase == phase)
+        e.store(keep.array, e.emit(value, element), place(keep));
+    for (auto [i, reduce] : llvm::enumerate(reductions))
+      next.push_back(e.carryOn(reduce, carried[i], operands[i]));
+    return next;
+  });
+  for (auto [i, reduce] : llvm::enumerate(reductions))
+    reduced[reduce.getResult()] =
+        e.convert(e.endCarried(reduce, sums[i]), getElementTypeOrSelf(reduce.getType()), e.depth());
+}
+
+void RowKernel::storeResults(ArrayRef<unsigned> which, const Affine &at) {
+  SmallVector<Value> values;
+  for (unsigned i : which)
+    values.push_back(e.emit(kernelResults(kernel)[i], at));
+  for (auto [i, value] : llvm::zip(which, values))
+    e.store(e.results[i], value, at);
+}
+
+/// What has the domain's shape and is not there yet, then what has one element per row.
+void RowKernel::lastPhase() {
+  SmallVector<unsigned> wide, narrow;
+  for (auto [i, result] : llvm::enumerate(kernelResults(kernel))) {
+    auto keep = phases.kept.find(result);
+    if (columns != 1 && elementsOf(tensorShape(result)) == loops.rows)
+      narrow.push_back(i);
+    else if (keep == phases.kept.end() || keep->second.result != static_cast<int64_t>(i))
+      wide.push_back(i);
+  }
+  if (!wide.empty())
+    overRow({}, [&](ValueRange) {
+      storeResults(wide, element);
+      return SmallVector<Value>();
+    });
+  element = Affine(-1); // no kept value beyond this
+  storeResults(narrow, row);
+}
+
+LogicalResult RowKernel::emit() {
   for (auto &[value, keep] : phases.kept)
     keep.array = keep.result >= 0 ? e.results[keep.result]
                                   : e.array(getElementTypeOrSelf(value.getType()), columns);
-
-  e.rangeLoop(loops.rows, columns, [&](const Affine &row) {
-    DenseMap<Value, Value> reduced;
-    unsigned phase = 0;
-    Affine element, column; // of the loop being built
-    auto place = [&](const RowPhases::Kept &keep) { return keep.result >= 0 ? element : column; };
-    e.resolve = [&](Value tensor, const Affine &at) -> Value {
-      if (auto reduce = tensor.getDefiningOp<ReduceOp>()) {
-        if (Value value = at == row ? reduced.lookup(tensor) : Value())
-          return value;
-        e.fail(reduce, "is read for another row, or before it is known");
-        return e.identity(reduce.getKind(), getElementTypeOrSelf(reduce.getType()));
-      }
-      auto keep = phases.kept.find(tensor);
-      if (keep != phases.kept.end() && keep->second.phase < phase && at == element)
-        return e.loadHere(keep->second.array, getElementTypeOrSelf(tensor.getType()),
-                          place(keep->second));
-      return {};
-    };
-    // for j: for k, at element row · columns + j · inner + k
-    auto overRow = [&](ValueRange inits, llvm::function_ref<SmallVector<Value>(ValueRange)> body) {
-      int64_t together = phases.random[phase] ? loops.together : 1;
-      return e.loop(loops.innerOuter, loops.inner, inits, [&](const Affine &j, ValueRange outer) {
-        return e.loop(loops.inner / together, together, outer,
-                      [&](const Affine &k, ValueRange carried) {
-                        SmallVector<Value> next(carried);
-                        for (int64_t i = 0; i < together; ++i) {
-                          column = j * loops.inner + k * together + i;
-                          element = row * columns + column;
-                          next = body(next);
-                        }
-                        return next;
-                      });
-      });
-    };
-
-    for (; phase + 1 < phases.reductions.size(); ++phase) {
-      MutableArrayRef<ReduceOp> reductions = phases.reductions[phase];
-      SmallVector<Value> inits;
-      for (ReduceOp reduce : reductions)
-        inits.push_back(e.startCarried(reduce));
-      SmallVector<Value> sums = overRow(inits, [&](ValueRange carried) {
-        SmallVector<Value> next, operands;
-        for (ReduceOp reduce : reductions)
-          operands.push_back(e.operandOf(reduce, element));
-        for (auto &[value, keep] : phases.kept)
-          if (keep.phase == phase)
-            e.store(keep.array, e.emit(value, element), place(keep));
-        for (auto [i, reduce] : llvm::enumerate(reductions))
-          next.push_back(e.carryOn(reduce, carried[i], operands[i]));
-        return next;
-      });
-      for (auto [i, reduce] : llvm::enumerate(reductions))
-        reduced[reduce.getResult()] = e.convert(e.endCarried(reduce, sums[i]),
-                                                getElementTypeOrSelf(reduce.getType()), e.depth());
-    }
-
-    // Last phase: what has the domain's shape, then what has one element per row.
-    SmallVector<unsigned> wide, narrow;
-    for (auto [i, result] : llvm::enumerate(kernelResults(kernel))) {
-      auto keep = phases.kept.find(result);
-      if (columns == 1 || elementsOf(tensorShape(result)) != loops.rows)
-        (keep != phases.kept.end() && keep->second.result == static_cast<int64_t>(i))
-            ? void()
-            : wide.push_back(i);
-      else
-        narrow.push_back(i);
-    }
-    auto storeAll = [&](ArrayRef<unsigned> which, const Affine &at) {
-      SmallVector<Value> values;
-      for (unsigned i : which)
-        values.push_back(e.emit(kernelResults(kernel)[i], at));
-      for (auto [i, value] : llvm::zip(which, values))
-        e.store(e.results[i], value, at);
-    };
-    if (!wide.empty())
-      overRow({}, [&](ValueRange) {
-        storeAll(wide, element);
-        return SmallVector<Value>();
-      });
-    element = Affine(-1); // no kept value beyond this
-    storeAll(narrow, row);
-    e.resolve = nullptr;
+  e.resolve = [this](Value tensor, const Affine &at) { return known(tensor, at); };
+  e.rangeLoop(loops.rows, columns, [&](const Affine &at) {
+    row = at;
+    for (; phase + 1 < phases.reductions.size(); ++phase)
+      reducePhase();
+    lastPhase();
   });
+  e.resolve = nullptr;
   return e.finish();
 }
+
+} // namespace
+
+LogicalResult emitRowKernel(func::FuncOp kernel) { return RowKernel(kernel).emit(); }
 
 //===----------------------------------------------------------------------------===//
 // scatter_add

@@ -122,6 +122,18 @@ static bool roundsToBf16(scf::ForOp loop) {
       .wasInterrupted();
 }
 
+/// `isKept`: not unrolled.
+static void setAnnotation(scf::ForOp loop, bool isKept, LLVM::LoopVectorizeAttr vectorize) {
+  MLIRContext *context = loop.getContext();
+  LLVM::LoopUnrollAttr unroll;
+  if (isKept)
+    unroll =
+        LLVM::LoopUnrollAttr::get(context, BoolAttr::get(context, true), {}, {}, {}, {}, {}, {});
+  loop->setAttr("loop_annotation",
+                LLVM::LoopAnnotationAttr::get(context, {}, vectorize, {}, unroll, {}, {}, {}, {},
+                                              {}, {}, {}, {}, {}, {}, {}));
+}
+
 /// What LLVM has to be told about an innermost loop. It unrolls a short one before its vectorizer
 /// sees it, and then vectorizes the loop around it, by gathers: keep it a loop. And it thinks that
 /// rounding to bf16 is dearer the more elements are rounded at once, though it is one instruction:
@@ -129,20 +141,19 @@ static bool roundsToBf16(scf::ForOp loop) {
 void Emitter::annotate(scf::ForOp loop, int64_t extent, bool isRegular) {
   if (extent < kShortestVectorLoop || !loop.getBody()->getOps<scf::ForOp>().empty())
     return;
-  MLIRContext *context = loop.getContext();
-  LLVM::LoopUnrollAttr unroll;
   LLVM::LoopVectorizeAttr vectorize;
-  if (extent <= kLongestUnrolled)
-    unroll =
-        LLVM::LoopUnrollAttr::get(context, BoolAttr::get(context, true), {}, {}, {}, {}, {}, {});
   auto width = kernel->getAttrOfType<IntegerAttr>(kBf16WidthAttr);
   if (width && isRegular && reorders(loop) && roundsToBf16(loop))
-    vectorize = LLVM::LoopVectorizeAttr::get(context, BoolAttr::get(context, false), {}, {}, width,
-                                             {}, {}, {});
-  if (unroll || vectorize)
-    loop->setAttr("loop_annotation",
-                  LLVM::LoopAnnotationAttr::get(context, {}, vectorize, {}, unroll, {}, {}, {}, {},
-                                                {}, {}, {}, {}, {}, {}, {}));
+    vectorize = LLVM::LoopVectorizeAttr::get(
+        loop.getContext(), BoolAttr::get(loop.getContext(), false), {}, {}, width, {}, {}, {});
+  bool isKept = extent <= kLongestUnrolled;
+  if (isKept || vectorize)
+    setAnnotation(loop, isKept, vectorize);
+}
+
+void Emitter::keepLoop(Value carried) {
+  if (auto loop = carried.getDefiningOp<scf::ForOp>())
+    setAnnotation(loop, /*isKept=*/true, {});
 }
 
 SmallVector<Value> Emitter::loop(Value low, Value high, int64_t step, int64_t min, int64_t max,

@@ -70,6 +70,8 @@ public:
   /// for i = 0; i < extent: no loop at all where extent is 1.
   llvm::SmallVector<mlir::Value> loop(int64_t extent, int64_t unit, mlir::ValueRange inits,
                                       LoopBody body);
+  /// The loop that gave this value is not unrolled.
+  static void keepLoop(mlir::Value carried);
   /// Positions [begin, end) of [0, extent).
   void rangeLoop(int64_t extent, int64_t unit, llvm::function_ref<void(const Affine &)> body);
   /// if (condition) body, in the innermost scope; a null condition always holds.
@@ -80,6 +82,7 @@ public:
   mlir::Value constant(int64_t value) { return index(Affine(value)); }
   /// 0 ≤ index < size, or null where that always holds.
   mlir::Value inside(const Affine &index, int64_t size);
+  mlir::Value both(mlir::Value a, mlir::Value b, unsigned depth); ///< and, null being true
   /// The nearest of [0, size).
   Affine clamped(const Affine &index, int64_t size);
   /// The same index, known to be in [0, size) in a branch or by its origin.
@@ -177,7 +180,6 @@ private:
            llvm::function_ref<llvm::SmallVector<mlir::Value>(llvm::ArrayRef<Affine>,
                                                              mlir::ValueRange, unsigned)>
                body);
-  mlir::Value both(mlir::Value a, mlir::Value b, unsigned depth); ///< and, null being true
   /// Cells that the mean of the window at output `indices` is taken over, in `type`.
   mlir::Value divisor(const PoolWindow &window, llvm::ArrayRef<Affine> indices,
                       llvm::ArrayRef<int64_t> input, bool includePad, mlir::Type type);

@@ -242,26 +242,39 @@ private:
   }
 
   int generateCode() {
-    if (options.target == "cuda") { // text only: parseTarget() refuses the rest
-      CudaTargetOptions target;
-      target.architectures = options.architectures;
+    CudaTargetOptions cuda;
+    cuda.architectures = options.architectures;
+    cuda.simulate = options.simulate;
+    bool isText = options.stage < Stage::object;
+    if (isText && isGpu())
       return writeText(options, [&](llvm::raw_ostream &out) {
-        return printDeviceCode(*module, target, options.stage == Stage::ptx, out);
+        return printDeviceCode(*module, cuda, options.stage == Stage::ptx, out);
       });
-    }
     CpuTargetOptions target;
     target.cpu = options.cpu;
-    if (options.stage == Stage::llvm || options.stage == Stage::assembly)
+    if (isText)
       return writeText(options, [&](llvm::raw_ostream &out) {
         return printKernels(*module, target, options.stage == Stage::assembly, out);
       });
+    std::vector<DeviceImage> images;
+    if (isGpu()) {
+      auto compiled = compileDeviceImages(*module, cuda);
+      if (!compiled)
+        return fail(compiled.takeError());
+      images = std::move(*compiled);
+    }
     TemporaryFolder temporary;
     if (temporary.error)
       return fail("cannot make a temporary folder: " + temporary.error.message());
     ProgramData data;
     data.dataPath = (temporary.name + "/data").str();
-    if (int code = writeData(data))
+    if (int code = writeData(data, images))
       return code;
+    if (isGpu()) { // its kernels are data
+      data.deviceFactory = "mpc_make_cuda_device";
+      for (auto kernel : llvm::make_early_inc_range(module->getOps<func::FuncOp>()))
+        kernel.erase();
+    }
     std::string output = options.output.empty() ? path::stem(options.model).str() : options.output;
     if (options.stage == Stage::object) {
       OutputFile file(options.output.empty() ? output + ".o" : output);
@@ -278,7 +291,9 @@ private:
     return link(temporary, target, data, output);
   }
 
-  int writeData(ProgramData &data) {
+  bool isGpu() const { return options.target == "cuda"; }
+
+  int writeData(ProgramData &data, ArrayRef<DeviceImage> images) {
     StringRef file = data.dataPath;
     llvm::StringMap<Type> trained = trainedTensors(*module);
     llvm::Expected<ExportTemplate> exported =
@@ -289,7 +304,8 @@ private:
     llvm::raw_fd_ostream stream(file, code);
     if (code)
       return fail("cannot write the temporary file " + file + ": " + code.message());
-    llvm::Expected<std::string> text = writeProgram(*module, options, weights, &*exported, stream);
+    llvm::Expected<std::string> text =
+        writeProgram(*module, options, weights, &*exported, images, stream);
     if (!text)
       return fail(text.takeError());
     stream.flush();
@@ -319,7 +335,8 @@ private:
         return fail(file.error);
       // Linked elsewhere and copied: the linker maps its output, which crashes it where the disk is
       // full.
-      if (llvm::Error error = linkTrainer(object, linked, temporary.name, LibrarySearch::here))
+      if (llvm::Error error =
+              linkTrainer(object, linked, temporary.name, LibrarySearch::here, !isGpu()))
         return fail(std::move(error));
       auto program =
           llvm::MemoryBuffer::getFile(linked, /*IsText=*/false, /*RequiresNullTerminator=*/false);
@@ -330,9 +347,10 @@ private:
       std::string problem = file.keep(0777);
       return problem.empty() ? 0 : fail(problem);
     }
-    if (llvm::Error error = linkTrainer(object, linked, temporary.name, LibrarySearch::bundle))
+    if (llvm::Error error =
+            linkTrainer(object, linked, temporary.name, LibrarySearch::bundle, !isGpu()))
       return fail(std::move(error));
-    if (llvm::Error error = bundleTrainer(linked, options.bundle))
+    if (llvm::Error error = bundleTrainer(linked, options.bundle, !isGpu()))
       return fail(std::move(error));
     return 0;
   }

@@ -60,7 +60,7 @@ Expected<std::string> mpc::runtimeFolder() {
 }
 
 Error mpc::linkTrainer(StringRef object, StringRef output, StringRef temporaryFolder,
-                       LibrarySearch search) {
+                       LibrarySearch search, bool needsOneDnn) {
   Expected<std::string> folder = runtimeFolder();
   if (!folder)
     return folder.takeError();
@@ -71,20 +71,12 @@ Error mpc::linkTrainer(StringRef object, StringRef output, StringRef temporaryFo
   StringRef searched = search == LibrarySearch::bundle ? StringRef("$ORIGIN") : StringRef(*folder);
   std::string messages = (temporaryFolder + "/link.txt").str();
   // -Xlinker and not -Wl, since the folder's name may have a comma.
-  SmallVector<StringRef> arguments = {*driver,
-                                      "-o",
-                                      output,
-                                      object,
-                                      runtime,
-                                      onednn,
-                                      "-l:libz.a",
-                                      "-fopenmp",
-                                      "-Xlinker",
-                                      "-rpath",
-                                      "-Xlinker",
-                                      searched,
-                                      "-Wl,--gc-sections",
-                                      "-Wl,--as-needed"};
+  SmallVector<StringRef> arguments = {
+      *driver,          "-o",       output,   object,     runtime,  "-l:libz.a",
+      "-fopenmp",       "-Xlinker", "-rpath", "-Xlinker", searched, "-Wl,--gc-sections",
+      "-Wl,--as-needed"};
+  if (needsOneDnn)
+    arguments.push_back(onednn);
   if (StringRef sanitizers = MPC_SANITIZERS; !sanitizers.empty())
     arguments.push_back(sanitizers);
   if (fs::exists(MPC_LLD_FOLDER "/ld.lld"))
@@ -137,7 +129,7 @@ Error copyProgram(const Twine &from, const Twine &to) {
 
 } // namespace
 
-Error mpc::bundleTrainer(StringRef trainer, StringRef folder) {
+Error mpc::bundleTrainer(StringRef trainer, StringRef folder, bool needsOneDnn) {
   Expected<std::string> runtime = runtimeFolder();
   if (!runtime)
     return runtime.takeError();
@@ -151,8 +143,9 @@ Error mpc::bundleTrainer(StringRef trainer, StringRef folder) {
   if (std::error_code code =
           fs::create_directories(lib, /*IgnoreExisting=*/true, fs::perms::all_all))
     return problem("cannot create " + lib + ": " + code.message());
-  if (Error error = copyFile(*runtime + "/libdnnl.so.3", lib + "/libdnnl.so.3"))
-    return error;
+  if (needsOneDnn)
+    if (Error error = copyFile(*runtime + "/libdnnl.so.3", lib + "/libdnnl.so.3"))
+      return error;
   for (StringRef name : {"libgomp.so.1", "libstdc++.so.6", "libgcc_s.so.1"}) {
     Expected<std::string> source = librarySource(*driver, name);
     if (!source)

@@ -106,9 +106,6 @@ std::string mpc::parseTarget(const std::string &text, CompileOptions &o) {
   }
   if (o.stage == Stage::assembly)
     return "cuda has no assembly of this CPU: --emit=ptx shows its kernels";
-  if (o.stage == Stage::object || o.stage == Stage::executable)
-    return "this version compiles kernels for cuda (--emit=ptx), but has no runtime yet that "
-           "launches them; --target=cpu makes a trainer";
   return "";
 }
 
@@ -157,8 +154,8 @@ std::optional<int> mpc::parseOptions(int argc, char **argv, CompileOptions &o) {
                     ->expected(1)
                     ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--target", target,
-                 "cpu, or cuda[:sm_NN[,sm_NN...]]: kernels for NVIDIA GPUs (--emit=ptx; no trainer "
-                 "yet), sm_70 and later where none is named");
+                 "cpu, or cuda[:sm_NN[,sm_NN...]]: NVIDIA GPUs, sm_70 and later where none is "
+                 "named");
   app.add_option("--cpu", o.cpu, "CPU to generate code for: native, or a name as x86-64-v3");
   auto *batchOption =
       app.add_option("--batch", batch, "value of the first dynamic dimension: samples per step")
@@ -184,12 +181,12 @@ std::optional<int> mpc::parseOptions(int argc, char **argv, CompileOptions &o) {
   app.add_option("--bundle", o.bundle, "folder for the trainer and the shared libraries it needs");
   app.add_flag("--external-weights", o.externalWeights,
                "the trainer carries no weights; its commands need --checkpoint");
+  app.add_flag("--simulate", o.simulate,
+               "the trainer also runs without a GPU, on the simulator: --device sim (for tests)");
   app.add_flag("--list-ops", o.listOps, "print the support table and exit");
-  // Documented for versions to come: refused by name, and not in --help.
+  // Documented for a version to come: refused by name, and not in --help.
   std::string memoryBudget;
-  bool simulate = false;
   app.add_option("--memory-budget", memoryBudget)->group("");
-  app.add_flag("--simulate", simulate)->group("");
 
   try {
     if (std::string empty = argumentWithoutValue(argc, argv); !empty.empty())
@@ -213,9 +210,9 @@ std::optional<int> mpc::parseOptions(int argc, char **argv, CompileOptions &o) {
                                  "this version does not recompute activations yet: it keeps what "
                                  "the backward pass reads (--report=memory shows how much); a "
                                  "smaller --batch needs less");
-    if (simulate)
-      throw CLI::ValidationError("--simulate", "it belongs to trainers for cuda, which this "
-                                               "version does not make yet");
+    if (o.simulate && o.target != "cuda")
+      throw CLI::ValidationError("--simulate", "it belongs to --target=cuda: a trainer for the CPU "
+                                               "needs no simulator");
     if (o.model.empty() && !o.listOps)
       throw CLI::RequiredError("MODEL");
   } catch (const CLI::ParseError &e) {

@@ -45,6 +45,7 @@ struct CompileOptions {
   std::vector<std::string> reports;
   std::string bundle;
   bool externalWeights = false, listOps = false;
+  bool simulate = false; ///< of --target=cuda: the kernels for the simulator, too
 
   std::string resolvedLossScale() const {
     return !lossScale.empty() ? lossScale : precision == "fp16" ? "dynamic" : "none";

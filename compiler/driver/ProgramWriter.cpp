@@ -7,10 +7,14 @@
 
 #include "ProgramWriter.h"
 #include "compiler/codegen/Kernel.h"
+#include "compiler/codegen/gpu/Product.h"
+#include "compiler/driver/Link.h"
 #include "compiler/driver/Reports.h"
 #include "compiler/driver/Version.h"
 #include "compiler/export/Export.h"
+#include "compiler/ops/Build.h"
 #include "compiler/target/cpu/CpuTarget.h"
+#include "runtime/core/Program.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/JSON.h"
 
@@ -39,9 +43,9 @@ json::Array bufferArray(BufferAttr buffer) {
 class ProgramWriter {
 public:
   ProgramWriter(ModuleOp module, const CompileOptions &options, WeightStore &weights,
-                llvm::raw_ostream &data)
-      : module(module), options(options), weights(weights), data(data),
-        kernels(kernelIndex(module).index) {}
+                ArrayRef<DeviceImage> images, llvm::raw_ostream &data)
+      : module(module), options(options), weights(weights), images(images), data(data),
+        isGpu(options.target == "cuda"), kernels(kernelIndex(module)) {}
 
   llvm::Expected<std::string> write(const ExportTemplate *exported);
 
@@ -54,6 +58,8 @@ private:
   void constant(arith::ConstantOp op);
   llvm::Error commands(func::FuncOp function, json::Array &out);
   void launchCommands(LaunchOp launch, json::Array &out);
+  void gpuFields(json::Object &command, ArrayRef<gpu::Function> functions, json::Array buffers);
+  json::Array imageList();
   json::Value operand(Value value);
   BufferAttr bufferOf(Value value);
   json::Object libraryCommand(Operation *op);
@@ -62,8 +68,10 @@ private:
   ModuleOp module;
   const CompileOptions &options;
   WeightStore &weights;
+  ArrayRef<DeviceImage> images;
   llvm::raw_ostream &data;
-  llvm::StringMap<unsigned> kernels;
+  bool isGpu;
+  KernelIndex kernels;
   uint64_t written = 0;
   json::Array tensors;
   std::map<std::pair<std::string, std::string>, int64_t> tensorIds; // (role, name) → index
@@ -238,16 +246,54 @@ void ProgramWriter::launchCommands(LaunchOp launch, json::Array &out) {
     buffers.push_back(bufferArray(bufferOf(result)));
   if (auto scratch = launch->getAttrOfType<BufferAttr>("mpc.scratch"))
     buffers.push_back(bufferArray(scratch));
-  auto node = launch->getAttrOfType<StringAttr>(MpcDialect::kNodeAttr);
-  for (const KernelFunction &function : kernelFunctions(kernel))
-    out.push_back(json::Object{{"kind", "kernel"},
-                               {"node", json::fixUTF8(node ? node.getValue() : launch.getKernel())},
-                               {"name", function.name},
-                               {"bytes", movedBytes(launch)},
-                               {"function", kernels.lookup(function.name)},
-                               {"extent", function.extent},
-                               {"grain", function.grain},
-                               {"buffers", json::Array(buffers)}});
+  StringRef node = nodeOf(launch);
+  json::Object command{{"kind", "kernel"},
+                       {"node", json::fixUTF8(node.empty() ? launch.getKernel() : node)},
+                       {"name", kernel.getName()},
+                       {"bytes", movedBytes(launch)}};
+  if (isGpu) {
+    // Equal kernels share the functions of the first.
+    func::FuncOp shared =
+        kernels.entries[kernels.index.lookup(kernelFunctions(kernel)[0].name)].second;
+    json::Array parameters;
+    for (const KernelBuffer &buffer : distinctBuffers(kernel, gpu::scratchBytes(kernel)))
+      parameters.push_back(buffers[buffer.position]);
+    if (auto functions = gpu::functions(shared); !functions.empty()) {
+      gpuFields(command, functions, std::move(parameters));
+      out.push_back(std::move(command));
+    }
+    return;
+  }
+  for (const KernelFunction &function : kernelFunctions(kernel)) {
+    command["name"] = function.name;
+    command["function"] = kernels.index.lookup(function.name);
+    command["extent"] = function.extent;
+    command["grain"] = function.grain;
+    command["buffers"] = json::Array(buffers);
+    out.push_back(json::Object(command));
+  }
+}
+
+/// What a GPU launches for a command.
+void ProgramWriter::gpuFields(json::Object &command, ArrayRef<gpu::Function> functions,
+                              json::Array buffers) {
+  json::Array list;
+  for (const gpu::Function &function : functions)
+    list.push_back(json::Object{
+        {"symbol", function.name}, {"grid", function.grid}, {"block", function.block}});
+  command["functions"] = std::move(list);
+  command["buffers"] = std::move(buffers);
+}
+
+json::Array ProgramWriter::imageList() {
+  static const char *const kinds[] = {"cubin", "ptx", "simulator"}; // DeviceImage::Kind
+  json::Array list;
+  for (const DeviceImage &image : images)
+    list.push_back(
+        json::Object{{"kind", kinds[image.kind]},
+                     {"architecture", image.architecture},
+                     {"data", append(ArrayRef(image.bytes.data(), image.bytes.size()))}});
+  return list;
 }
 
 llvm::Error ProgramWriter::commands(func::FuncOp function, json::Array &out) {
@@ -258,8 +304,20 @@ llvm::Error ProgramWriter::commands(func::FuncOp function, json::Array &out) {
       constant(value);
     } else if (isa<MatmulOp, ConvOp, ConvBackwardDataOp, ConvBackwardWeightsOp>(op)) {
       json::Object object = libraryCommand(&op);
-      if (auto node = op.getAttrOfType<StringAttr>(MpcDialect::kNodeAttr))
-        object["node"] = json::fixUTF8(node.getValue());
+      if (isGpu) {
+        json::Array buffers;
+        for (Value operand : op.getOperands())
+          buffers.push_back(bufferArray(bufferOf(operand)));
+        buffers.push_back(bufferArray(bufferOf(op.getResult(0))));
+        if (auto scratch = op.getAttrOfType<BufferAttr>("mpc.scratch"))
+          buffers.push_back(bufferArray(scratch));
+        auto functions = gpu::productFunctions(&op);
+        if (functions.empty())
+          continue; // no elements
+        gpuFields(object, functions, std::move(buffers));
+      }
+      if (StringRef node = nodeOf(&op); !node.empty())
+        object["node"] = json::fixUTF8(node);
       object["bytes"] = movedBytes(&op);
       if (auto cost = dyn_cast<CostOpInterface>(op))
         object["flops"] = cost.flops();
@@ -336,27 +394,36 @@ llvm::Expected<std::string> ProgramWriter::write(const ExportTemplate *exported)
   llvm::Expected<CpuDescription> cpu = describeCpu(options.cpu);
   if (!cpu)
     return cpu.takeError();
-  json::Object program{{"abi", 1},
-                       {"model_name", text("mpc.model")},
-                       {"compiler_version", MPC_COMPILER_VERSION},
-                       {"precision", options.precision},
-                       {"loss", options.loss},
-                       {"optimizer", options.optimizer},
-                       {"target", options.target},
-                       {"cpu", cpu->cpu},
-                       {"build_facts", "cpu-features: " + llvm::join(cpu->required, ",")},
-                       {"loss_scale_mode", options.resolvedLossScale()},
-                       {"batch", integer("mpc.batch", 1)},
-                       {"classes", integer("mpc.classes", 0)},
-                       {"ignore_index", integer("mpc.ignore_index", -100)},
-                       {"tail_refused_why", text("mpc.tail_refused")},
-                       {"batch_axis", dictionary("mpc.batch_axes")},
-                       {"output_samples", listsByName("mpc.output_samples")},
-                       {"index_limit", dictionary("mpc.index_limit")},
-                       {"notes", strings("mpc.notes")},
-                       {"left_out", strings("mpc.left_out")},
-                       {"regions", dictionary("mpc.region_bytes")},
-                       {"entries", std::move(entries)}};
+  json::Object program{
+      {"abi", MPC_PROGRAM_ABI},
+      {"model_name", text("mpc.model")},
+      {"compiler_version", MPC_COMPILER_VERSION},
+      {"precision", options.precision},
+      {"loss", options.loss},
+      {"optimizer", options.optimizer},
+      {"target", options.target},
+      {"cpu", isGpu ? "" : cpu->cpu},
+      {"build_facts", isGpu ? "" : "cpu-features: " + llvm::join(cpu->required, ",")},
+      {"loss_scale_mode", options.resolvedLossScale()},
+      {"batch", integer("mpc.batch", 1)},
+      {"classes", integer("mpc.classes", 0)},
+      {"ignore_index", integer("mpc.ignore_index", -100)},
+      {"tail_refused_why", text("mpc.tail_refused")},
+      {"batch_axis", dictionary("mpc.batch_axes")},
+      {"output_samples", listsByName("mpc.output_samples")},
+      {"index_limit", dictionary("mpc.index_limit")},
+      {"notes", strings("mpc.notes")},
+      {"left_out", strings("mpc.left_out")},
+      {"regions", dictionary("mpc.region_bytes")},
+      {"entries", std::move(entries)}};
+  if (isGpu)
+    program["images"] = imageList();
+  if (options.simulate) {
+    llvm::Expected<std::string> folder = runtimeFolder();
+    if (!folder)
+      return folder.takeError();
+    program["simulator_folder"] = json::fixUTF8(*folder + "/sim");
+  }
   if (exported)
     program["export"] = exportObject(*exported);
   program["tensors"] = std::move(tensors);
@@ -369,6 +436,7 @@ llvm::Expected<std::string> ProgramWriter::write(const ExportTemplate *exported)
 
 llvm::Expected<std::string> mpc::writeProgram(ModuleOp planned, const CompileOptions &options,
                                               WeightStore &weights, const ExportTemplate *exported,
+                                              ArrayRef<DeviceImage> images,
                                               llvm::raw_ostream &data) {
-  return ProgramWriter(planned, options, weights, data).write(exported);
+  return ProgramWriter(planned, options, weights, images, data).write(exported);
 }

@@ -2,6 +2,8 @@
 
 #include "Reports.h"
 #include "MpcDialect.h"
+#include "compiler/driver/KernelTraffic.h"
+#include "compiler/ops/Build.h"
 #include "compiler/ops/OnnxConversion.h"
 #include "passes/Clustering.h"
 #include "passes/Plan.h"
@@ -18,8 +20,9 @@ struct CostRow {
   int64_t flops = 0, bytes = 0;
 };
 
-/// Bytes that a kernel reads of an argument: of a table that it only gathers from, what it takes.
-int64_t bytesRead(BlockArgument argument) {
+} // namespace
+
+int64_t mpc::bytesReadOf(BlockArgument argument) {
   int64_t all = tensorBytes(argument.getType()), gathered = 0;
   for (Operation *user : argument.getUsers()) {
     auto gather = dyn_cast<GatherOp>(user);
@@ -30,10 +33,11 @@ int64_t bytesRead(BlockArgument argument) {
   return std::min(all, gathered);
 }
 
+namespace {
+
 CostRow costOf(Operation &op) {
   CostRow row;
-  auto node = op.getAttrOfType<StringAttr>(MpcDialect::kNodeAttr);
-  row.name = node ? node.str() : "";
+  row.name = nodeOf(&op).str();
   row.what = isa<LaunchOp>(op) ? "kernel " + cast<LaunchOp>(op).getKernel().str()
                                : op.getName().stripDialect().str();
   if (auto cost = dyn_cast<CostOpInterface>(op))
@@ -61,6 +65,10 @@ void printCost(ModuleOp module, llvm::raw_ostream &out) {
     out << "cost of " << function.getName() << ": " << rows.size() << " commands, "
         << llvm::format("%.6g", double(flops)) << " FLOPs in library calls, " << bytes
         << " bytes read and written\n";
+    KernelTraffic traffic = kernelTraffic(function);
+    out << "  " << traffic.kernels << " kernels (on a GPU " << traffic.gpuFunctions
+        << " launches), " << traffic.libraryCalls << " library calls; the kernels move "
+        << traffic.moved << " bytes, " << traffic.necessary << " are necessary\n";
     out << llvm::format("  %-14s %-14s %-28s %s\n", "bytes", "flops", "command", "node");
     for (const CostRow &row : rows)
       out << llvm::format("  %-14lld %-14lld %-28s ", (long long)row.bytes, (long long)row.flops,
@@ -98,7 +106,7 @@ int64_t mpc::movedBytes(Operation *command) {
     auto kernel =
         SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(launch, launch.getKernelAttr());
     for (BlockArgument argument : kernel.getArguments())
-      bytes += bytesRead(argument);
+      bytes += bytesReadOf(argument);
   } else {
     for (Value operand : command->getOperands())
       bytes += tensorBytes(operand.getType());
@@ -126,6 +134,6 @@ void mpc::printOperatorTable(llvm::raw_ostream &out) {
   for (StringRef name : names) {
     out << "| " << name << " | ";
     llvm::interleaveComma(registry.versions(name), out);
-    out << " | " << precisionClassName(name) << " | cpu |\n";
+    out << " | " << precisionClassName(name) << " | cpu, cuda |\n";
   }
 }

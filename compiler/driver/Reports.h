@@ -17,6 +17,9 @@ void printReports(mlir::ModuleOp planned, const CompileOptions &options, llvm::r
 /// takes.
 int64_t movedBytes(mlir::Operation *command);
 
+/// Bytes that a kernel reads of an argument: of a table that it only gathers from, what it takes.
+int64_t bytesReadOf(mlir::BlockArgument argument);
+
 /// --list-ops: operator, opset versions, gradient, precision class, targets.
 void printOperatorTable(llvm::raw_ostream &out);
 

@@ -8,7 +8,7 @@
 
 #include "compiler/import/Model.h"
 #include "llvm/ADT/StringSet.h"
-#include "llvm/Support/ConvertUTF.h"
+#include "llvm/Support/JSON.h"
 #include <onnx/checker.h>
 
 using namespace mpc;
@@ -89,7 +89,7 @@ public:
 
 private:
   void check(const std::string &name) {
-    if (!isUtf8(name) && seen.insert(name).second)
+    if (!llvm::json::isUTF8(name) && seen.insert(name).second)
       problems.add("the name '" + name + "' is not UTF-8, which ONNX wants names to be: rename it");
   }
   Problems &problems;
@@ -140,11 +140,6 @@ void checkNodes(const OnnxModel &model, Problems &problems) {
 
 } // namespace
 
-bool mpc::import::isUtf8(StringRef text) {
-  auto *begin = reinterpret_cast<const llvm::UTF8 *>(text.data());
-  return llvm::isLegalUTF8String(&begin, begin + text.size());
-}
-
 bool mpc::import::checkModel(OnnxModel &model, Problems &problems) {
   onnx::GraphProto &graph = *model.proto.mutable_graph();
   normalizeDomains(*graph.mutable_node());
@@ -167,7 +162,7 @@ bool mpc::import::checkModel(OnnxModel &model, Problems &problems) {
   if (!problems.none())
     return false;
   if (graph.sparse_initializer_size())
-    return problems.add(
+    return problems.addUnsupported(
         "has sparse initializers, which are not supported: export it with dense ones");
   auto checkShape = [&](const onnx::ValueInfoProto &info, const char *kind) {
     if (info.type().has_tensor_type() && !info.type().tensor_type().has_shape())

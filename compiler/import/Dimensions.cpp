@@ -7,15 +7,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
+#include "compiler/ops/Build.h"
 
 using namespace mpc;
 using namespace mpc::import;
-using llvm::StringRef;
 using llvm::Twine;
 
 namespace {
-
-constexpr int64_t kMostElements = int64_t(1) << 40;
 
 class DimensionBinder {
 public:
@@ -56,11 +54,11 @@ bool DimensionBinder::checkTypes() {
   for (const onnx::ValueInfoProto *input : trueInputs(graph)) {
     std::string name = "input '" + input->name() + "' ";
     if (!input->type().has_tensor_type())
-      problems.add(name + "is not a tensor; inputs must be tensors");
+      problems.addUnsupported(name + "is not a tensor; inputs must be tensors");
     else if (elementBytes(input->type().tensor_type().elem_type()) == 0)
-      problems.add(name + "has elements of type " +
-                   elementTypeName(input->type().tensor_type().elem_type()) +
-                   ", which is not supported");
+      problems.addUnsupported(name + "has elements of type " +
+                              elementTypeName(input->type().tensor_type().elem_type()) +
+                              ", which is not supported");
     else
       inputs.push_back(const_cast<onnx::ValueInfoProto *>(input));
     for (const Dim &dim : input->type().tensor_type().shape().dim())

@@ -7,6 +7,7 @@
 
 #include "OnnxDialect.h"
 #include "compiler/import/Model.h"
+#include "compiler/ops/Build.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/Support/Path.h"
@@ -19,7 +20,6 @@ using namespace mpc::import;
 namespace {
 
 constexpr int64_t kLargeFloats = 1024, kLargeIntegers = int64_t(1) << 20;
-constexpr int64_t kMostElements = int64_t(1) << 42;
 
 class Emitter {
 public:
@@ -51,6 +51,14 @@ private:
   Attribute attribute(const ::onnx::NodeProto &node, const ::onnx::AttributeProto &proto);
   void node(const ::onnx::NodeProto &node);
   void subgraph(Region &region, const ::onnx::NodeProto &owner, const ::onnx::GraphProto &graph);
+
+  // The function @graph.
+  DictionaryAttr nameAndRole(StringRef name, StringRef role, Attribute weights = {});
+  void addWeight(const ::onnx::TensorProto &tensor);
+  std::optional<DataRange> weightData(const ::onnx::TensorProto &tensor);
+  func::FuncOp createFunction();
+  void addResults(func::FuncOp function);
+  void addModuleAttributes(ModuleOp module);
   int64_t sinceVersion(const ::onnx::NodeProto &node);
   Location nodeLoc(StringRef name) { return NameLoc::get(b.getStringAttr(name)); }
   bool problem(const ::onnx::NodeProto &node, const Twine &text) {
@@ -67,6 +75,13 @@ private:
   std::vector<llvm::StringMap<Value>> scopes;
   llvm::StringMap<const ::onnx::TypeProto *> types;
   Value none;
+  struct Argument {
+    std::string name;
+    Type type;
+    DictionaryAttr attributes;
+    RankedTensorType read; ///< the type in which the model reads a weight; null: as it is
+  };
+  std::vector<Argument> arguments;
 };
 
 } // namespace
@@ -211,8 +226,9 @@ void Emitter::constant(StringRef name, StringRef location, DenseElementsAttr val
 
 void Emitter::initializerConstant(const ::onnx::TensorProto &tensor) {
   if (elementBytes(tensor.data_type()) == 0) {
-    problems.add("initializer '" + tensor.name() + "' has elements of type " +
-                 mpc::import::elementTypeName(tensor.data_type()) + ", which is not supported");
+    problems.addUnsupported("initializer '" + tensor.name() + "' has elements of type " +
+                            mpc::import::elementTypeName(tensor.data_type()) +
+                            ", which is not supported");
     return;
   }
   auto bytes = initializerBytes(model, tensor, weights);
@@ -282,6 +298,7 @@ Attribute Emitter::attribute(const ::onnx::NodeProto &node, const ::onnx::Attrib
       problem(node, "its attribute " + proto.name() + " is a tensor of type " +
                         mpc::import::elementTypeName(proto.t().data_type()) +
                         ", which is not supported");
+      problems.list.back().unsupported = true;
       return {};
     }
     return elements(proto.t());
@@ -297,6 +314,7 @@ Attribute Emitter::attribute(const ::onnx::NodeProto &node, const ::onnx::Attrib
     problem(node, "its attribute " + proto.name() + " is of kind " +
                       ::onnx::AttributeProto::AttributeType_Name(proto.type()) +
                       ", which is not supported");
+    problems.list.back().unsupported = true;
     return {};
   }
 }
@@ -388,104 +406,99 @@ void Emitter::node(const ::onnx::NodeProto &node) {
       define(output, value);
 }
 
-OwningOpRef<ModuleOp> Emitter::run() {
-  const ::onnx::GraphProto &graph = model.proto.graph();
-  Location fileLoc = b.getUnknownLoc();
-  OwningOpRef<ModuleOp> module = ModuleOp::create(fileLoc);
-  b.setInsertionPointToStart(module->getBody());
-  scopes.emplace_back();
-  addTypes(graph);
+DictionaryAttr Emitter::nameAndRole(StringRef name, StringRef role, Attribute weights) {
+  SmallVector<NamedAttribute> attrs = {
+      b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr(name)),
+      b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr(role))};
+  if (weights)
+    attrs.push_back(b.getNamedAttr(MpcDialect::kWeightsAttr, weights));
+  return b.getDictionaryAttr(attrs);
+}
 
-  SmallVector<Type> argumentTypes;
-  SmallVector<DictionaryAttr> argumentAttrs;
-  SmallVector<std::string> argumentNames;
-  llvm::StringMap<RankedTensorType> read; // the types in which the model reads its weights
-  auto addArgument = [&](StringRef name, StringRef role, Type type, Attribute data) {
-    SmallVector<NamedAttribute> attrs = {
-        b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr(name)),
-        b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr(role))};
-    if (data)
-      attrs.push_back(b.getNamedAttr(MpcDialect::kWeightsAttr, data));
-    argumentTypes.push_back(type);
-    argumentAttrs.push_back(b.getDictionaryAttr(attrs));
-    argumentNames.push_back(name.str());
-  };
-  for (const ::onnx::ValueInfoProto &input : graph.input())
-    addArgument(input.name(), "input", type(input.type()), {});
-  for (const ::onnx::TensorProto &tensor : graph.initializer()) {
-    if (!isArgument(tensor) || elementBytes(tensor.data_type()) == 0)
-      continue;
-    auto data = initializerData(model, tensor, weights);
-    if (!data) {
-      problems.add(llvm::toString(data.takeError()));
-      continue;
-    }
-    if (tensorType(tensor).getElementTypeBitWidth() != 8 * elementBytes(tensor.data_type()) &&
-        tensor.data_type() != ::onnx::TensorProto::BOOL) {
-      auto bytes = weights.bytes(data->file, data->offset, data->bytes);
-      if (!bytes) {
-        problems.add(llvm::toString(bytes.takeError()));
-        continue;
-      }
-      std::vector<char> wide = widenUnsigned(*bytes, tensor.data_type());
-      *data = {"", weights.append(wide), int64_t(wide.size())};
-    }
-    InitializerRole role = roles.of.at(tensor.name());
-    StringRef roleName = role == InitializerRole::parameter   ? "parameter"
-                         : role == InitializerRole::statistic ? "statistic"
-                                                              : "constant";
-    // What training changes is f32, not half: the model reads it in the file's type.
-    RankedTensorType tensorTy = tensorType(tensor);
-    bool isHalf = tensorTy.getElementTypeBitWidth() == 16;
-    bool wide =
-        role == InitializerRole::parameter || (role == InitializerRole::statistic && isHalf);
-    Type stored = wide ? tensorTy.clone(b.getF32Type()) : tensorTy;
-    addArgument(tensor.name(), roleName, stored,
-                WeightsAttr::get(b.getContext(), data->file, data->offset, data->bytes,
-                                 tensorTy.getElementType()));
-    read[tensor.name()] = tensorTy;
+/// Where a weight's elements lie, in the type that an argument has; unsigned ones are widened.
+std::optional<DataRange> Emitter::weightData(const ::onnx::TensorProto &tensor) {
+  auto data = initializerData(model, tensor, weights);
+  if (!data) {
+    problems.add(llvm::toString(data.takeError()));
+    return std::nullopt;
   }
-  auto function = func::FuncOp::create(b, fileLoc, "graph", b.getFunctionType(argumentTypes, {}));
-  function.setAllArgAttrs(argumentAttrs);
+  if (tensorType(tensor).getElementTypeBitWidth() == 8 * elementBytes(tensor.data_type()) ||
+      tensor.data_type() == ::onnx::TensorProto::BOOL)
+    return *data;
+  auto bytes = weights.bytes(data->file, data->offset, data->bytes);
+  if (!bytes) {
+    problems.add(llvm::toString(bytes.takeError()));
+    return std::nullopt;
+  }
+  std::vector<char> wide = widenUnsigned(*bytes, tensor.data_type());
+  return DataRange{"", weights.append(wide), int64_t(wide.size())};
+}
+
+void Emitter::addWeight(const ::onnx::TensorProto &tensor) {
+  std::optional<DataRange> data = weightData(tensor);
+  if (!data)
+    return;
+  InitializerRole role = roles.of.at(tensor.name());
+  StringRef roleName = role == InitializerRole::parameter   ? "parameter"
+                       : role == InitializerRole::statistic ? "statistic"
+                                                            : "constant";
+  // What training changes is f32, not half: the model reads it in the file's type.
+  RankedTensorType read = tensorType(tensor);
+  bool isHalf = read.getElementTypeBitWidth() == 16;
+  bool wide = role == InitializerRole::parameter || (role == InitializerRole::statistic && isHalf);
+  auto where = WeightsAttr::get(b.getContext(), data->file, data->offset, data->bytes,
+                                read.getElementType());
+  arguments.push_back({tensor.name(), wide ? read.clone(b.getF32Type()) : read,
+                       nameAndRole(tensor.name(), roleName, where), read});
+}
+
+/// @graph with its arguments defined by name, and without results.
+func::FuncOp Emitter::createFunction() {
+  SmallVector<Type> argumentTypes;
+  SmallVector<DictionaryAttr> attributes;
+  for (const Argument &argument : arguments) {
+    argumentTypes.push_back(argument.type);
+    attributes.push_back(argument.attributes);
+  }
+  auto function =
+      func::FuncOp::create(b, b.getUnknownLoc(), "graph", b.getFunctionType(argumentTypes, {}));
+  function.setAllArgAttrs(attributes);
   Block *entry = function.addEntryBlock();
   b.setInsertionPointToStart(entry);
-  for (auto [name, argument] : llvm::zip(argumentNames, entry->getArguments()))
-    define(name, asRead(argument, read.lookup(name)));
-  for (const ::onnx::TensorProto &tensor : graph.initializer())
-    if (roles.of.at(tensor.name()) != InitializerRole::unused &&
-        (!isArgument(tensor) || elementBytes(tensor.data_type()) == 0))
-      initializerConstant(tensor);
-  for (const ::onnx::NodeProto &inner : graph.node())
-    node(inner);
+  for (auto [argument, value] : llvm::zip_equal(arguments, entry->getArguments()))
+    define(argument.name, asRead(value, argument.read));
+  return function;
+}
 
+/// The graph's outputs, and the tensor that the loss reads where that is none of them.
+void Emitter::addResults(func::FuncOp function) {
   SmallVector<Value> outputs;
-  SmallVector<DictionaryAttr> resultAttrs;
-  bool isOutput = false;
-  auto addResult = [&](StringRef name, StringRef role, Value value) {
+  SmallVector<DictionaryAttr> attributes;
+  auto add = [&](StringRef name, StringRef role, Value value) {
     outputs.push_back(value);
-    resultAttrs.push_back(
-        b.getDictionaryAttr({b.getNamedAttr(MpcDialect::kNameAttr, b.getStringAttr(name)),
-                             b.getNamedAttr(MpcDialect::kRoleAttr, b.getStringAttr(role))}));
+    attributes.push_back(nameAndRole(name, role));
   };
-  for (const ::onnx::ValueInfoProto &output : graph.output()) {
+  bool isOutput = false;
+  for (const ::onnx::ValueInfoProto &output : model.proto.graph().output()) {
     Value value = lookup(output.name());
     if (!value) {
       if (problems.none())
         problems.add("graph output '" + output.name() + "' has no value");
-      return {};
+      return;
     }
-    addResult(output.name(), "output", value);
+    add(output.name(), "output", value);
     isOutput |= StringRef(output.name()) == lossInput;
   }
   if (!lossInput.empty() && !isOutput)
     if (Value value = lookup(lossInput))
-      addResult(lossInput, "loss_input", value);
-  if (!problems.none())
-    return {};
-  func::ReturnOp::create(b, fileLoc, outputs);
-  function.setFunctionType(b.getFunctionType(argumentTypes, ValueRange(outputs).getTypes()));
-  function.setAllResultAttrs(resultAttrs);
+      add(lossInput, "loss_input", value);
+  func::ReturnOp::create(b, b.getUnknownLoc(), outputs);
+  function.setFunctionType(
+      b.getFunctionType(function.getArgumentTypes(), ValueRange(outputs).getTypes()));
+  function.setAllResultAttrs(attributes);
+}
 
+void Emitter::addModuleAttributes(ModuleOp module) {
   auto strings = [&](ArrayRef<std::string> list) {
     SmallVector<Attribute> attrs;
     for (const std::string &text : list)
@@ -497,11 +510,36 @@ OwningOpRef<ModuleOp> Emitter::run() {
     axes.push_back(b.getNamedAttr(name, b.getI64IntegerAttr(axis)));
   std::vector<std::string> notes = roles.notes;
   notes.insert(notes.end(), model.notes.begin(), model.notes.end());
-  (*module)->setAttr("mpc.batch", b.getI64IntegerAttr(batch.batch));
-  (*module)->setAttr("mpc.batch_axes", b.getDictionaryAttr(axes));
-  (*module)->setAttr("mpc.model", b.getStringAttr(llvm::sys::path::stem(model.path)));
-  (*module)->setAttr("mpc.notes", strings(notes));
-  (*module)->setAttr("mpc.left_out", strings(roles.leftOut));
+  module->setAttr("mpc.batch", b.getI64IntegerAttr(batch.batch));
+  module->setAttr("mpc.batch_axes", b.getDictionaryAttr(axes));
+  module->setAttr("mpc.model", b.getStringAttr(llvm::sys::path::stem(model.path)));
+  module->setAttr("mpc.notes", strings(notes));
+  module->setAttr("mpc.left_out", strings(roles.leftOut));
+}
+
+OwningOpRef<ModuleOp> Emitter::run() {
+  const ::onnx::GraphProto &graph = model.proto.graph();
+  OwningOpRef<ModuleOp> module = ModuleOp::create(b.getUnknownLoc());
+  b.setInsertionPointToStart(module->getBody());
+  scopes.emplace_back();
+  addTypes(graph);
+
+  for (const ::onnx::ValueInfoProto &input : graph.input())
+    arguments.push_back({input.name(), type(input.type()), nameAndRole(input.name(), "input"), {}});
+  for (const ::onnx::TensorProto &tensor : graph.initializer())
+    if (isArgument(tensor) && elementBytes(tensor.data_type()) != 0)
+      addWeight(tensor);
+  func::FuncOp function = createFunction();
+  for (const ::onnx::TensorProto &tensor : graph.initializer())
+    if (roles.of.at(tensor.name()) != InitializerRole::unused &&
+        (!isArgument(tensor) || elementBytes(tensor.data_type()) == 0))
+      initializerConstant(tensor);
+  for (const ::onnx::NodeProto &inner : graph.node())
+    node(inner);
+  addResults(function);
+  if (!problems.none())
+    return {};
+  addModuleAttributes(*module);
   return module;
 }
 

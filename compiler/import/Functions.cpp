@@ -14,7 +14,6 @@
 
 using namespace mpc;
 using namespace mpc::import;
-using llvm::StringRef;
 using llvm::Twine;
 
 namespace {

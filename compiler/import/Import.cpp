@@ -3,6 +3,7 @@
 #include "compiler/import/Import.h"
 #include "OnnxDialect.h"
 #include "compiler/import/Model.h"
+#include "compiler/ops/Unsupported.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
@@ -53,7 +54,9 @@ OwningOpRef<ModuleOp> mpc::importOnnx(StringRef path, const ImportOptions &optio
   for (const Problem &problem : problems.list) {
     Location loc = problem.node.empty() ? Location(UnknownLoc::get(&context))
                                         : NameLoc::get(StringAttr::get(&context, problem.node));
-    emitError(loc) << problem.text;
+    InFlightDiagnostic error = emitError(loc) << problem.text;
+    if (problem.unsupported)
+      markUnsupported(error);
   }
   if (!problems.none() || !module || failed(verify(*module)))
     return {};

@@ -13,6 +13,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
+#include "llvm/Support/JSON.h"
 
 using namespace mpc;
 using namespace mpc::import;
@@ -45,7 +46,7 @@ Signature mpc::import::readSignature(const onnx::ModelProto &model) {
                            : kindName.starts_with("CONSTANT") ? Signature::Kind::constant
                                                               : Signature::Kind::none;
     size_t end = target.rfind('\'');
-    if (kind == Signature::Kind::none || end == StringRef::npos || !isUtf8(line))
+    if (kind == Signature::Kind::none || end == StringRef::npos || !llvm::json::isUTF8(line))
       continue;
     target = target.take_front(end);
     signature.present = true;

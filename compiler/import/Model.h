@@ -48,6 +48,7 @@ struct DataRange {
 struct Problem {
   std::string node; ///< the node's name; empty: of the whole file
   std::string text;
+  bool unsupported = false; ///< about something that mpc does not have (compiler/ops/Unsupported.h)
 };
 
 /// What is wrong with a file; all of it is collected where that is possible.
@@ -57,6 +58,10 @@ struct Problems {
   /// Always false, so that a stage can `return problems.add(...)`.
   bool add(const llvm::Twine &text) {
     list.push_back({"", text.str()});
+    return false;
+  }
+  bool addUnsupported(const llvm::Twine &text) {
+    list.push_back({"", text.str(), true});
     return false;
   }
   /// "node 'NAME' (OP, opset N): TEXT".
@@ -116,8 +121,6 @@ mlir::OwningOpRef<mlir::ModuleOp> emitModule(OnnxModel &model, const Roles &role
                                              const BatchAxes &batch, llvm::StringRef lossInput,
                                              WeightStore &weights, mlir::MLIRContext &context,
                                              Problems &problems);
-
-bool isUtf8(llvm::StringRef text);
 
 // Tensors (Tensors.cpp).
 

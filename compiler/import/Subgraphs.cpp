@@ -27,7 +27,7 @@ template <typename Visit> void forEachSubgraph(const onnx::NodeProto &node, Visi
   }
 }
 
-template <typename Visit> void forEachMutableSubgraph(onnx::NodeProto &node, Visit visit) {
+template <typename Visit> void forEachMutableSubgraph(onnx::NodeProto &node, const Visit &visit) {
   for (onnx::AttributeProto &attribute : *node.mutable_attribute()) {
     if (attribute.has_g())
       visit(*attribute.mutable_g());

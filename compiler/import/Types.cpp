@@ -16,7 +16,6 @@
 using namespace mpc;
 using namespace mpc::import;
 using llvm::StringRef;
-using llvm::Twine;
 
 namespace {
 

@@ -45,13 +45,10 @@ std::string BatchAnalysis::whyMixed(Value v) const {
   SamplePlaces p = of(v);
   if (!p.mixed())
     return "";
-  auto text = [&](StringRef name, StringRef otherwise) {
-    auto value = p.culprit->getAttrOfType<StringAttr>(name);
-    return (value ? value.getValue() : otherwise).str();
-  };
-  return "node '" + text(MpcDialect::kNodeAttr, "?") + "' (" +
-         text(MpcDialect::kOpAttr, p.culprit->getName().getStringRef()) +
-         ") mixes the samples of a batch";
+  StringRef node = nodeOf(p.culprit);
+  return ("node '" + (node.empty() ? "?" : node) + "' (" + operatorOf(p.culprit) +
+          ") mixes the samples of a batch")
+      .str();
 }
 
 //===----------------------------------------------------------------------===//
@@ -332,11 +329,8 @@ void BatchAnalysis::visit(Operation *op) {
   if (batch == 1)
     return;
   // What has no elements has none of a sample: it will be a constant.
-  auto isEmpty = [](Value v) {
-    auto type = dyn_cast<RankedTensorType>(v.getType());
-    return type && type.getNumElements() == 0;
-  };
-  if (llvm::any_of(op->getOperands(), isEmpty) || llvm::any_of(op->getResults(), isEmpty))
+  auto isEmpty = [](Type type) { return hasNoElements(type); };
+  if (llvm::any_of(op->getOperandTypes(), isEmpty) || llvm::any_of(op->getResultTypes(), isEmpty))
     return;
   bool any = isa<MaskSamplesOp>(op);
   for (Value v : op->getOperands()) {

@@ -18,6 +18,16 @@ Type computeType(Type elementType) {
   return isHalf(elementType) ? Float32Type::get(elementType.getContext()) : elementType;
 }
 
+StringRef nodeOf(Operation *op) {
+  auto name = op->getAttrOfType<StringAttr>(MpcDialect::kNodeAttr);
+  return name ? name.getValue() : "";
+}
+
+StringRef operatorOf(Operation *op) {
+  auto type = op->getAttrOfType<StringAttr>(MpcDialect::kOpAttr);
+  return type ? type.getValue() : op->getName().getStringRef();
+}
+
 Value splat(OpBuilder &b, Location loc, Type tensorType, double value) {
   auto type = cast<RankedTensorType>(tensorType);
   Attribute element;

@@ -22,9 +22,24 @@ using mlir::Value;
 inline RankedTensorType tensorType(Value v) { return mlir::cast<RankedTensorType>(v.getType()); }
 inline ArrayRef<int64_t> shapeOf(Value v) { return tensorType(v).getShape(); }
 inline Type elementType(Value v) { return tensorType(v).getElementType(); }
+/// A tensor with a dimension 0.
+inline bool hasNoElements(Type type) {
+  auto tensor = mlir::dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.hasStaticShape() && tensor.getNumElements() == 0;
+}
+inline bool hasNoElements(Value v) { return hasNoElements(v.getType()); }
+/// More elements than any memory holds. A model with such a tensor is refused before something is
+/// computed with its sizes: byte offsets would not fit their 64 bits.
+constexpr int64_t kMostElements = int64_t(1) << 42;
+
 bool isHalf(Type elementType); ///< f16 or bf16
 /// f32 for halves and f32, f64 for f64: the type elementwise arithmetic and accumulators use.
 Type computeType(Type elementType);
+
+/// The name of the node an operation came from ("" if unknown) and its operator (the operation's
+/// name if unknown).
+llvm::StringRef nodeOf(mlir::Operation *op);
+llvm::StringRef operatorOf(mlir::Operation *op);
 
 /// A splat constant of a tensor type (float or integer).
 Value splat(OpBuilder &b, Location loc, Type tensorType, double value);

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "compiler/ops/ConstantFold.h"
+#include "compiler/ops/Build.h"
 
 using namespace mlir;
 
@@ -77,7 +78,7 @@ DenseElementsAttr mapConstants(ArrayRef<DenseElementsAttr> sources, RankedTensor
                                function_ref<SourceElement(ArrayRef<int64_t>)> map, Attribute fill) {
   if (sources.empty())
     return {};
-  if (type.getNumElements() == 0)
+  if (hasNoElements(type))
     return DenseElementsAttr::get(type, ArrayRef<Attribute>());
   if (allOneSplat(sources, fill)) {
     DenseElementsAttr splat = sources.front();

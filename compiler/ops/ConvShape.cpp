@@ -87,7 +87,7 @@ std::optional<Window> readWindow(NodeContext &node, ArrayRef<int64_t> input,
     return std::nullopt;
   }
   if (llvm::any_of(window.pads, [](int64_t pad) { return pad < 0; })) {
-    node.error() << "has negative pads, which are not supported; crop the input with Slice";
+    node.unsupported() << "has negative pads, which are not supported; crop the input with Slice";
     return std::nullopt;
   }
   if (failed(resolveAutoPad(node, input, window)))

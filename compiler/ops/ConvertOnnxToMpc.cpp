@@ -13,6 +13,7 @@
 
 #include "Build.h"
 #include "OnnxConverter.h"
+#include "Unsupported.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "passes/Passes.h"
@@ -46,7 +47,8 @@ const OnnxHandler *OnnxConverter::findHandler(onnx::NodeOp node, NodeContext &co
     return &entry->handler;
   SmallVector<int64_t> versions = registry.versions(name);
   ++problems;
-  auto diagnostic = emitError(context.loc);
+  InFlightDiagnostic diagnostic = emitError(context.loc);
+  markUnsupported(diagnostic);
   diagnostic << "operator " << name << " (node " << node.getNodeName() << ", opset "
              << node.getSinceVersion() << ") has no handler";
   if (versions.empty()) {
@@ -59,9 +61,7 @@ const OnnxHandler *OnnxConverter::findHandler(onnx::NodeOp node, NodeContext &co
   return nullptr;
 }
 
-/// More elements than any memory holds: byte offsets would not fit their 64 bits.
 static bool isAbsurd(ArrayRef<int64_t> shape) {
-  constexpr int64_t kMostElements = int64_t(1) << 42;
   int64_t count = 1;
   for (int64_t size : shape)
     if (size < 0 || (size != 0 && __builtin_mul_overflow(count, size, &count)) ||
@@ -74,7 +74,7 @@ static bool isAbsurd(ArrayRef<int64_t> shape) {
 bool OnnxConverter::convertIf(onnx::NodeOp node, NodeContext &context) {
   auto condition = context.scalar(0);
   if (!condition || node.getGraphs().size() != 2) {
-    context.error()
+    context.unsupported()
         << "the condition must be known at compile time; simplify the model before export";
     return false;
   }

@@ -54,10 +54,10 @@ static LogicalResult convertCumSum(NodeContext &node) {
     return failure();
   }
   // Sums are made of all pairs along the axis.
-  constexpr int64_t kLongest = 1 << 20, kMostPairs = int64_t(1) << 42;
+  constexpr int64_t kLongest = 1 << 20;
   int64_t length = shapeOf(x)[axis];
   if (length > kLongest ||
-      tensorType(x).getNumElements() > kMostPairs / std::max<int64_t>(length, 1)) {
+      tensorType(x).getNumElements() > kMostElements / std::max<int64_t>(length, 1)) {
     node.error() << "sums along an axis of " << length << " elements of " << x.getType()
                  << ", which is too long";
     return failure();

@@ -42,7 +42,7 @@ LogicalResult pointwiseResult(NodeContext &node, Value value, Type resultElement
 static bool isFloat(Value v) { return isa<FloatType>(elementType(v)); }
 
 OnnxHandler unaryHandler(std::function<Expr(NodeContext &, Expr)> formula) {
-  return [formula](NodeContext &node) -> LogicalResult {
+  return [formula = std::move(formula)](NodeContext &node) -> LogicalResult {
     Value x = node.operand(0);
     if (!x)
       return failure();
@@ -367,9 +367,10 @@ static LogicalResult convertCast(NodeContext &node) {
     return failure();
   Type to = elementTypeOf(node.b, node.intAttr("to", 0));
   if (!to) {
-    node.error() << "casts to ONNX data type " << node.intAttr("to", 0)
-                 << ", which mpc does not have; it has float, double, float16, bfloat16, int8, "
-                    "int16, int32, int64 and bool";
+    node.unsupported()
+        << "casts to ONNX data type " << node.intAttr("to", 0)
+        << ", which mpc does not have; it has float, double, float16, bfloat16, int8, "
+           "int16, int32, int64 and bool";
     return failure();
   }
   return pointwiseResult(node, x, to);

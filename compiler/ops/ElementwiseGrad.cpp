@@ -33,10 +33,6 @@ struct Grad {
   Expr y() const { return value(op->getResult(0)); }
   /// 0 where the cotangent is an exact 0, whatever the derivative is there.
   Expr guarded(const Expr &gradient) const { return select(equal(dy, 0), 0, gradient); }
-  StringRef onnxOperator() const {
-    auto name = op->getAttrOfType<StringAttr>(MpcDialect::kOpAttr);
-    return name ? name.getValue() : StringRef();
-  }
 };
 
 using Grads = SmallVector<Expr, 3>;
@@ -97,7 +93,7 @@ Grads rule(arith::DivFOp op, Grad &g) { // d(a/b) = da / b - db · (a/b) / b
 /// and Relu and its kin, which compare with a constant, none (as PyTorch does).
 Grads extremum(Grad &g, arith::CmpFPredicate wins) {
   Expr x0 = g.x(0), x1 = g.x(1);
-  StringRef kind = g.onnxOperator();
+  StringRef kind = operatorOf(g.op);
   bool atBound = kind == "Clip";
   bool strict = matchPattern(g.op->getOperand(1), m_Constant()) && kind != "Max" && kind != "Min";
   if (atBound || strict) {

@@ -12,16 +12,14 @@
 
 #include "Build.h"
 #include "OnnxConverter.h"
+#include "Unsupported.h"
 #include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 
 namespace mpc {
 
-static bool isEmpty(Value v) {
-  auto type = dyn_cast<RankedTensorType>(v.getType());
-  return type && type.hasStaticShape() && type.getNumElements() == 0;
-}
+static bool isEmpty(Value v) { return hasNoElements(v); } // one of the two, for none_of
 
 /// What an operation with elements is where one of its operands has none; null: not known.
 static Value valueWithout(OpBuilder &b, Operation *op) {
@@ -64,12 +62,11 @@ LogicalResult foldEmptyTensors(func::FuncOp forward) {
       op.getResult(0).replaceAllUsesWith(value);
       continue;
     }
-    auto node = op.getAttrOfType<StringAttr>(MpcDialect::kNodeAttr);
-    auto type = op.getAttrOfType<StringAttr>(MpcDialect::kOpAttr);
-    emitError(op.getLoc()) << (node ? node.getValue() : "") << " ("
-                           << (type ? type.getValue() : "operator")
-                           << "): reads a tensor without elements, which is not supported for this "
-                              "operator; export the model with sizes above 0";
+    InFlightDiagnostic error = emitError(op.getLoc());
+    error << nodeOf(&op) << " (" << operatorOf(&op)
+          << "): reads a tensor without elements, which is not supported for this operator; export "
+             "the model with sizes above 0";
+    markUnsupported(error);
     bad = true;
   }
   b.setInsertionPointToStart(&block);

@@ -313,7 +313,7 @@ static Value scattered(NodeContext &node, Value table, Value positions, Value up
   Type type = elementType(table), sum = computeType(type);
   std::string reduction = node.stringAttr("reduction", "none");
   if (reduction != "none" && reduction != "add") {
-    node.error() << "reduction " << reduction << " is not supported; none and add are";
+    node.unsupported() << "reduction " << reduction << " is not supported; none and add are";
     return {};
   }
   if (elementType(updates) != type ||
@@ -386,7 +386,8 @@ static LogicalResult convertOneHot(NodeContext &node) {
   if (!indices || !values)
     return failure();
   if (!depth || !(*depth >= 1 && *depth <= 0x1p40))
-    return node.error() << "depth must be one positive number known at compile time, at most 2^40";
+    return node.unsupported()
+           << "depth must be one positive number known at compile time, at most 2^40";
   if (tensorType(values).getNumElements() != 2)
     return node.error() << "values must be two numbers, not " << values.getType();
   int64_t size = static_cast<int64_t>(*depth);
@@ -421,7 +422,8 @@ static LogicalResult convertRange(NodeContext &node) {
   OpBuilder &b = node.b;
   std::optional<double> start = node.scalar(0), limit = node.scalar(1), delta = node.scalar(2);
   if (!start || !limit || !delta || *delta == 0)
-    return node.error() << "start, limit and delta must be known at compile time, and delta not 0";
+    return node.unsupported()
+           << "start, limit and delta must be known at compile time, and delta not 0";
   double exact = std::max(std::ceil((*limit - *start) / *delta), 0.0);
   if (!(exact <= static_cast<double>(kMaxFoldedElements)))
     return node.error() << "makes " << exact << " elements; at most " << kMaxFoldedElements

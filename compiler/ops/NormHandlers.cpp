@@ -47,8 +47,8 @@ static bool checkStashType(NodeContext &node) {
   constexpr int64_t kFloat = 1;
   if (node.intAttr("stash_type", kFloat) == kFloat)
     return true;
-  node.error() << "stash_type " << node.intAttr("stash_type", kFloat)
-               << " is not supported; statistics are float (1)";
+  node.unsupported() << "stash_type " << node.intAttr("stash_type", kFloat)
+                     << " is not supported; statistics are float (1)";
   return false;
 }
 
@@ -134,7 +134,7 @@ static LogicalResult convertBatchNormalization(NodeContext &node) {
   if (shapeOf(x).size() < 2)
     return node.error() << "needs an input [N, C, ...], not " << x.getType();
   if (!node.intAttr("spatial", 1))
-    return node.error() << "spatial = 0 (a statistic per element) is not supported";
+    return node.unsupported() << "spatial = 0 (a statistic per element) is not supported";
   int64_t channels = shapeOf(x)[1];
   SmallVector<Value> operands{x};
   for (unsigned i = 1; i < 5; ++i) {

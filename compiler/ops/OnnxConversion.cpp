@@ -8,6 +8,7 @@
 #include "OnnxConversion.h"
 #include "Build.h"
 #include "OnnxConverter.h"
+#include "Unsupported.h"
 
 using namespace mlir;
 
@@ -52,8 +53,9 @@ std::optional<SmallVector<int64_t>> NodeContext::integers(unsigned i) {
   }
   DenseElementsAttr value = constant(i);
   if (!value || !value.getElementType().isSignlessInteger()) {
-    error() << "operand " << i << " must be " << (value ? "integers" : "known at compile time")
-            << "; make it an initializer or a constant, or simplify the model before export";
+    (value ? error() : unsupported())
+        << "operand " << i << " must be " << (value ? "integers" : "known at compile time")
+        << "; make it an initializer or a constant, or simplify the model before export";
     return std::nullopt;
   }
   SmallVector<int64_t> result;
@@ -133,7 +135,7 @@ LogicalResult NodeContext::results(ArrayRef<Value> built) {
     if (!value) {
       if (!resultUsed(i))
         continue;
-      error() << "result " << i << " is not supported; use the model without it";
+      unsupported() << "result " << i << " is not supported; use the model without it";
       return failure();
     }
     if (!converter.ignoreShapes && failed(checkResult(*this, i, value)))
@@ -154,6 +156,12 @@ InFlightDiagnostic NodeContext::error() {
   ++converter.problems;
   InFlightDiagnostic diagnostic = emitError(loc);
   diagnostic << op.getNodeName() << " (" << operatorName(op) << ", opset " << version() << "): ";
+  return diagnostic;
+}
+
+InFlightDiagnostic NodeContext::unsupported() {
+  InFlightDiagnostic diagnostic = error();
+  markUnsupported(diagnostic);
   return diagnostic;
 }
 

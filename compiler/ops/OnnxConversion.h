@@ -62,6 +62,8 @@ public:
   // Problems: "NODE (OP, opset N): MESSAGE", at the node's location. All are shown at the end;
   // conversion goes on with the next node.
   mlir::InFlightDiagnostic error();
+  /// The same, about something that mpc does not have (Unsupported.h).
+  mlir::InFlightDiagnostic unsupported();
 
   // Randomness. ----------------------------------------------------------------------------------
   mlir::Value randomState();    ///< the argument of role random_state (tensor<2xi64>), added to

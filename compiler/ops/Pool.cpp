@@ -125,9 +125,9 @@ static LogicalResult convertMaxPool(NodeContext &node) {
   if (!x)
     return failure();
   if (node.resultUsed(1))
-    return node.error() << "the output Indices is not supported; use the model without it";
+    return node.unsupported() << "the output Indices is not supported; use the model without it";
   if (node.intAttr("storage_order", 0))
-    return node.error() << "storage_order = 1 is not supported";
+    return node.unsupported() << "storage_order = 1 is not supported";
   auto pool = readPool(node, x);
   if (!pool)
     return failure();

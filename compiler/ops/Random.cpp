@@ -53,7 +53,7 @@ static LogicalResult convertDropout(NodeContext &node) {
   if (node.version() >= 12 && node.has(1)) {
     auto value = node.scalar(1);
     if (!value) {
-      node.error()
+      node.unsupported()
           << "the ratio must be known at compile time; make it an initializer or a constant";
       return failure();
     }

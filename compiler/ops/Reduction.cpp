@@ -218,7 +218,7 @@ static std::optional<Reduction> readReduction(NodeContext &node) {
 
 static OnnxHandler reduction(std::function<Expr(const Reduction &)> formula,
                              bool floatsOnly = false) {
-  return [=](NodeContext &node) -> LogicalResult {
+  return [formula = std::move(formula), floatsOnly](NodeContext &node) -> LogicalResult {
     auto r = readReduction(node);
     if (!r)
       return failure();

@@ -153,15 +153,15 @@ static LogicalResult readMode(NodeContext &node, ResizeMode &mode) {
   if (mode.mode == "bilinear")
     mode.mode = "linear";
   if (mode.mode != "nearest" && mode.mode != "linear" && mode.mode != "cubic")
-    return node.error() << "mode " << mode.mode
-                        << " is not supported; nearest, linear and cubic are";
+    return node.unsupported() << "mode " << mode.mode
+                              << " is not supported; nearest, linear and cubic are";
   static constexpr StringLiteral known[] = {"half_pixel", "half_pixel_symmetric",
                                             "pytorch_half_pixel", "align_corners", "asymmetric"};
   if (!llvm::is_contained(known, mode.coordinates))
-    return node.error() << "coordinate_transformation_mode " << mode.coordinates
-                        << " is not supported";
+    return node.unsupported() << "coordinate_transformation_mode " << mode.coordinates
+                              << " is not supported";
   if (node.intAttr("antialias", 0))
-    return node.error() << "antialias = 1 is not supported";
+    return node.unsupported() << "antialias = 1 is not supported";
   return success();
 }
 
@@ -173,7 +173,8 @@ static int64_t wholeSize(double size) {
 static std::optional<SmallVector<double>> readScales(NodeContext &node, unsigned operand) {
   DenseElementsAttr elements = node.constant(operand);
   if (!elements || !elements.getElementType().isF32()) {
-    node.error() << "scales must be known at compile time; make them an initializer or a constant";
+    node.unsupported()
+        << "scales must be known at compile time; make them an initializer or a constant";
     return std::nullopt;
   }
   SmallVector<double> scales;
@@ -197,7 +198,7 @@ static bool sizesToScales(NodeContext &node, Value x, ArrayRef<int64_t> axes,
   if (policy == "stretch")
     return true;
   if (policy != "not_larger" && policy != "not_smaller") {
-    node.error() << "keep_aspect_ratio_policy " << policy << " is not supported";
+    node.unsupported() << "keep_aspect_ratio_policy " << policy << " is not supported";
     return false;
   }
   double common = policy == "not_larger" ? *llvm::min_element(scales) : *llvm::max_element(scales);

@@ -322,7 +322,7 @@ static LogicalResult convertConstant(NodeContext &node) {
       elements = DenseElementsAttr::get(RankedTensorType::get({values.size()}, b.getF32Type()),
                                         values.asArrayRef());
   if (!elements)
-    return node.error() << "holds no numbers: strings and sparse tensors are not supported";
+    return node.unsupported() << "holds no numbers: strings and sparse tensors are not supported";
   return node.results({arith::ConstantOp::create(b, node.loc, elements)});
 }
 

@@ -74,7 +74,7 @@ OpFoldResult SliceOp::fold(FoldAdaptor adaptor) {
 // The cotangent goes back to where its elements came from: with step t, |t| - 1 zeros between
 // neighbors; a dimension that was read backwards is reversed first.
 SmallVector<Value> SliceOp::vjp(OpBuilder &b, ValueRange cotangents, ArrayRef<Type> wanted) {
-  if (!cotangents[0] || !wanted[0] || tensorType(getResult()).getNumElements() == 0)
+  if (!cotangents[0] || !wanted[0] || hasNoElements(getResult()))
     return {Value()};
   ArrayRef<int64_t> in = shapeOf(getInput()), out = shapeOf(getResult());
   SmallVector<int64_t> reverseStarts, reverseSteps, low, high, interior;
@@ -149,7 +149,7 @@ OpFoldResult PadOp::fold(FoldAdaptor adaptor) {
 // constant and has no gradient.
 SmallVector<Value> PadOp::vjp(OpBuilder &b, ValueRange cotangents, ArrayRef<Type> wanted) {
   SmallVector<Value> gradients(2);
-  if (!cotangents[0] || !wanted[0] || tensorType(getInput()).getNumElements() == 0)
+  if (!cotangents[0] || !wanted[0] || hasNoElements(getInput()))
     return gradients;
   SmallVector<int64_t> cropLow, cropHigh, none(getLow().size(), 0), starts, steps;
   for (auto [low, high, interior] : llvm::zip_equal(getLow(), getHigh(), getInterior())) {

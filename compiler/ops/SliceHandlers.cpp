@@ -126,13 +126,15 @@ static LogicalResult convertSplit(NodeContext &node) {
     return failure();
   auto [x, axis] = *whole;
   int64_t size = shapeOf(x)[axis], count = node.resultCount();
+  // An operand from opset 13 on, an attribute before; opset 1 has both.
   std::optional<SmallVector<int64_t>> sizes;
-  if (node.version() < 13 && node.version() > 1)
+  if (node.has(1) && (node.version() >= 13 || node.version() == 1)) {
+    sizes = node.integers(1);
+    if (!sizes)
+      return failure();
+  } else if (node.version() < 13) {
     sizes = node.intsAttr("split");
-  else if (node.has(1) && !(sizes = node.integers(1)))
-    return failure();
-  else if (!sizes && node.version() == 1)
-    sizes = node.intsAttr("split");
+  }
   if (!sizes) {
     // Opset 18 allows a last part that is smaller; before, the parts are equal.
     if (node.version() < 18 && size % count)
@@ -215,9 +217,8 @@ static LogicalResult readPads(NodeContext &node, int64_t rank, SmallVector<int64
     low[*axis] = (*pads)[i];
     high[*axis] = (*pads)[i + axes.size()];
   }
-  constexpr int64_t kWidest = int64_t(1) << 40; // sizes stay far from 64 bits
   for (int64_t amount : *pads)
-    if (std::abs(amount / 2) > kWidest / 2)
+    if (std::abs(amount / 2) > kMostElements / 2)
       return node.error() << "a pad of " << amount << " elements is beyond the size of any tensor";
   return success();
 }
@@ -287,8 +288,9 @@ static LogicalResult convertPad(NodeContext &node) {
   if (node.version() >= 11 && node.has(2)) {
     std::optional<double> given = node.scalar(2);
     if (!given)
-      return node.error() << "constant_value must be one number known at compile time; make it an "
-                             "initializer or a constant";
+      return node.unsupported()
+             << "constant_value must be one number known at compile time; make it an "
+                "initializer or a constant";
     value = *given;
   }
   Type type = elementType(x);

@@ -20,12 +20,30 @@ public:
   /// CPU this is the tensor's own memory.
   virtual void read(const TensorInfo &tensor, void *to) = 0; ///< tensor.bytes() bytes
   virtual void write(const TensorInfo &tensor, const void *from) = 0;
+  /// Remembers the program's few numbers (isStatistic()) as they are behind everything that was run
+  /// so far, and waits for none of it. readMarked() waits; a mark is kept until it is released.
+  /// Where isAsynchronous() is false there is only the present, mark 0.
+  virtual uint64_t mark() { return 0; }
+  virtual void readMarked(uint64_t mark, const TensorInfo &tensor, void *to) { read(tensor, to); }
+  virtual void release(uint64_t mark) {}
+  /// True where commands run while the host goes on, so that whoever reads at once makes it wait.
+  virtual bool isAsynchronous() const { return false; }
+
   /// Fills the region with zeros; allocates it where that has not happened (accumulators).
   virtual void clear(Region region) = 0;
 
   /// Runs the commands of an entry point in order. No allocation of ours happens here. `name` must
   /// exist.
   virtual void run(const std::string &entry) = 0;
+  /// Runs several entry points, one after the other: on a GPU by one call of its driver.
+  struct EntryList {
+    std::string name; ///< of the list
+    std::vector<std::string> entries;
+  };
+  virtual void run(const EntryList &list) {
+    for (const std::string &entry : list.entries)
+      run(entry);
+  }
   /// Parameters were written from outside: half copies and reordered weights are out of date. Runs
   /// `refresh` where the program has it.
   virtual void weightsChanged() = 0;

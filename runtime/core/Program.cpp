@@ -54,6 +54,8 @@ constexpr const char *kRoles[] = {"input",
                                   "ok",
                                   "grad_norm",
                                   "gradient_square_sums"};
+// In the order of ProgramImage::Kind.
+constexpr const char *kImages[] = {"cubin", "ptx", "simulator"};
 // In the order of CommandKind.
 constexpr const char *kKinds[] = {"kernel", "matmul", "conv", "conv_backward_data",
                                   "conv_backward_weights"};
@@ -149,6 +151,8 @@ public:
   Program load(const Value &root) {
     root["abi"].integer(MPC_PROGRAM_ABI, MPC_PROGRAM_ABI);
     head(root);
+    for (const Value &item : optionalList(root, "images"))
+      p.images.push_back(image(item));
     for (size_t i = 0; i < kRegionCount; ++i)
       p.region_bytes[i] = root.has("regions") && root["regions"].has(kRegions[i])
                               ? root["regions"][kRegions[i]].integer(0, int64_t(1) << 50)
@@ -177,6 +181,7 @@ private:
     p.target = root.text("target");
     p.cpu = root.text("cpu");
     p.build_facts = root.text("build_facts");
+    p.simulator_folder = root.text("simulator_folder");
     p.tail_refused_why = root.text("tail_refused_why");
     if (root.has("loss_scale_mode"))
       p.loss_scale_mode = root["loss_scale_mode"].value.is_number()
@@ -248,6 +253,15 @@ private:
     return uint64_t(checkedElements(shape, "compiled program, " + v.path)) * elementSize(type);
   }
 
+  ProgramImage image(const Value &v) const {
+    int kind = indexOf(kImages, v["kind"].string());
+    if (kind < 0)
+      v.fail("there is no kind of image '" + v["kind"].string() + "'");
+    return {static_cast<ProgramImage::Kind>(kind),
+            static_cast<uint32_t>(v["architecture"].integer(0, 10000)),
+            range(v["data"], raw.data ? raw.data_size : 0)};
+  }
+
   TensorInfo tensor(const Value &v) const {
     TensorInfo t;
     t.name = v.text("name");
@@ -281,6 +295,24 @@ private:
     return o;
   }
 
+  static GpuFunction gpuFunction(const Value &v) {
+    GpuFunction f;
+    f.symbol = v["symbol"].string();
+    f.grid = static_cast<uint32_t>(v["grid"].integer(1, INT32_MAX));
+    f.block = static_cast<uint32_t>(v["block"].integer(1, 1024));
+    return f;
+  }
+
+  void cpuFunction(const Value &v, Command &c) const {
+    if (raw.kernel_count == 0 || !raw.kernels)
+      v.fail("the program has no kernels");
+    c.function = static_cast<uint32_t>(v["function"].integer(0, int64_t(raw.kernel_count) - 1));
+    if (!raw.kernels[c.function])
+      v.fail("kernel " + std::to_string(c.function) + " is missing");
+    c.extent = v.has("extent") ? v["extent"].integer(0) : 0;
+    c.grain = v.has("grain") ? v["grain"].integer(1) : 1;
+  }
+
   Command command(const Value &v) const {
     Command c;
     int kind = indexOf(kKinds, v["kind"].string());
@@ -291,16 +323,16 @@ private:
     c.name = v.text("name");
     c.bytes = static_cast<double>(v.number("bytes", 0));
     c.flops = static_cast<double>(v.number("flops", 0));
+    for (const Value &item : optionalList(v, "buffers"))
+      c.buffers.push_back(buffer(item, 0));
+    for (const Value &item : optionalList(v, "functions"))
+      c.functions.push_back(gpuFunction(item));
+    bool isGpu = !p.images.empty();
+    if (isGpu && c.functions.empty())
+      v.fail("a command without GPU functions");
     if (c.kind == CommandKind::kernel) {
-      if (raw.kernel_count == 0 || !raw.kernels)
-        v.fail("the program has no kernels");
-      c.function = static_cast<uint32_t>(v["function"].integer(0, int64_t(raw.kernel_count) - 1));
-      if (!raw.kernels[c.function])
-        v.fail("kernel " + std::to_string(c.function) + " is missing");
-      c.extent = v.has("extent") ? v["extent"].integer(0) : 0;
-      c.grain = v.has("grain") ? v["grain"].integer(1) : 1;
-      for (const Value &item : optionalList(v, "buffers"))
-        c.buffers.push_back(buffer(item, 0));
+      if (!isGpu)
+        cpuFunction(v, c);
       return c;
     }
     c.lhs = operand(v["lhs"]);
@@ -363,6 +395,24 @@ const char *mpc::elementTypeName(ElementType type) {
   return kTypes[static_cast<size_t>(type)].name;
 }
 const char *mpc::regionName(Region region) { return kRegions[static_cast<size_t>(region)]; }
+
+bool mpc::isStatistic(Role role) {
+  switch (role) {
+  case Role::loss_scale:
+  case Role::growth_tracker:
+  case Role::applied_steps:
+  case Role::accumulated_count:
+  case Role::loss:
+  case Role::count:
+  case Role::correct:
+  case Role::ok:
+  case Role::grad_norm:
+  case Role::gradient_square_sums:
+    return true;
+  default:
+    return false;
+  }
+}
 
 int64_t TensorInfo::elements() const {
   int64_t count = 1;

@@ -1,8 +1,9 @@
 //===- Program.h - the compiled program as the runtime sees it ------------------===//
 //
-// `mpc` writes one object file per model. It defines `mpc_program` (MpcProgram): kernels as
-// plain functions, and everything else as data: a JSON text (docs/program.md) and one block
-// of bytes (initial weights, constants, the model to export with holes for the weights).
+// `mpc` writes one object file per model. It defines `mpc_program` (MpcProgram): kernels for the
+// CPU as plain functions, and everything else as data: a JSON text (docs/program.md) and one block
+// of bytes (initial weights, constants, images of GPU kernels, the model to export with holes for
+// the weights).
 //
 //===----------------------------------------------------------------------------===//
 
@@ -13,8 +14,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
+
+namespace mpc {
+class Device;
+struct Program;
+/// Makes the device that --device names ("" if it was not given), with `threads` threads of the CPU
+/// (≤ 0: all). Throws Error.
+using MakeDevice = std::unique_ptr<Device> (*)(const Program &program, const std::string &device,
+                                               int threads);
+} // namespace mpc
 
 extern "C" {
 /// A generated kernel: computes positions [begin, end) of its outermost loop, whose extent is
@@ -30,10 +41,13 @@ struct MpcProgram {
   const MpcKernel *kernels;
   const unsigned char *data; ///< what `Range`s point into; page aligned
   uint64_t data_size;
+  /// The device of the program's target. Only this names it, so that only what it needs is linked.
+  const mpc::MakeDevice *make_device = nullptr;
 };
+extern const mpc::MakeDevice mpc_make_cpu_device, mpc_make_cuda_device;
 extern const struct MpcProgram mpc_program;
 }
-#define MPC_PROGRAM_ABI 1u
+#define MPC_PROGRAM_ABI 2u
 
 namespace mpc {
 
@@ -84,6 +98,9 @@ enum class Role : uint8_t {
   gradient_square_sums // region outputs
 };
 
+/// The few numbers of a step that the training loop looks at: loss, counts, scale, norms, ….
+bool isStatistic(Role role);
+
 struct TensorInfo {
   std::string name; ///< the ONNX name; for optimizer_state "exp_avg/NAME", "exp_avg_sq/NAME" or
                     ///< "momentum_buffer/NAME"
@@ -118,16 +135,27 @@ struct Operand {
   bool is_weight = false;
 };
 
+/// A GPU function, launched with Command::buffers as its parameters.
+struct GpuFunction {
+  std::string symbol;
+  uint32_t grid = 1, block = 1; ///< blocks, and threads of each; in x only
+};
+
 struct Command {
   CommandKind kind;
   std::string node;            ///< ONNX node(s) it came from, for reports
   std::string name;            ///< the kernel's name, for reports
   double bytes = 0, flops = 0; ///< of all operands and results; of a library command. For reports
 
-  // kernel
+  // kernel on the CPU
   uint32_t function = 0; ///< index into MpcProgram::kernels
   int64_t extent = 0;    ///< positions of the outermost loop
   int64_t grain = 1;     ///< least positions worth a thread of their own
+
+  // on a GPU: a kernel, or what executes a library command where no library does; in this order
+  std::vector<GpuFunction> functions;
+
+  // kernel; on a GPU of library commands, too: the functions' parameters
   std::vector<Buffer> buffers;
 
   // matmul: result[b, m, n] = Σ lhs[b, m, k] · rhs[b, k, n] + bias[n]; leading dimensions equal or,
@@ -160,6 +188,13 @@ struct OutputSamples {
   int64_t axis = kNone, blocks = 1;
 };
 
+/// Compiled GPU functions, all of a program.
+struct ProgramImage {
+  enum class Kind { cubin, ptx, simulator } kind;
+  uint32_t architecture = 0; ///< NN of sm_NN
+  Range data;
+};
+
 struct Program {
   const MpcProgram *raw = nullptr;
   std::string model_name, precision, loss, optimizer, target, cpu, compiler_version;
@@ -183,6 +218,8 @@ struct Program {
                                         ///< apply_accumulated, refresh; those that exist
   Range export_template;
   std::vector<ExportHole> export_holes;
+  std::vector<ProgramImage> images; ///< of target cuda
+  std::string simulator_folder;     ///< of the simulator's libcuda.so.1, with --simulate
 
   /// Parses `raw->json`. Throws Error for another abi, malformed text, or offsets outside their
   /// regions.

@@ -9,11 +9,12 @@
 #include "runtime/core/Device.h"
 #include "runtime/core/Error.h"
 #include "runtime/cpu/CheckCpu.h"
+#include "runtime/cpu/ConvertElements.h"
 #include "runtime/cpu/Library.h"
 #include "runtime/cpu/Memory.h"
 #include "runtime/cpu/Profile.h"
 #include "runtime/cpu/Threads.h"
-#include "runtime/cpu/Widen.h"
+#include "runtime/data/File.h"
 #include <cstring>
 
 using namespace mpc;
@@ -65,6 +66,7 @@ public:
     regions[index].clear(threads);
   }
 
+  using Device::run;
   void run(const std::string &name) override {
     auto it = steps.find(name);
     if (it == steps.end())
@@ -236,6 +238,20 @@ private:
 };
 
 } // namespace
+
+static std::unique_ptr<Device> makeNamedDevice(const Program &program, const std::string &device,
+                                               int threads) {
+  if (device == "sim")
+    throw Error("--device sim runs GPU kernels on the simulator: this program was compiled for the "
+                "CPU, which is device 0");
+  if (!device.empty() && device != "cpu" && device != "0")
+    throw Error("--device " + quote(device) +
+                ": this program was compiled for the CPU "
+                "(--target=cpu), which is device 0");
+  return makeCpuDevice(program, threads);
+}
+
+const MakeDevice mpc_make_cpu_device = makeNamedDevice;
 
 std::unique_ptr<Device> mpc::makeCpuDevice(const Program &program, int threads) {
   try {

@@ -53,7 +53,7 @@ static std::optional<uint64_t> freeMemory() {
     // Cached file pages count as used there but can be taken back, so this only refuses what can
     // never fit.
     if (most && now && (!free || *most < *free))
-      free = *most;
+      free = most;
   }
   return free;
 }

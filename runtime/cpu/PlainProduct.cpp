@@ -79,8 +79,6 @@ template <typename C>
 static void transposePanel(const C *from, int64_t count, int64_t depth, C *to, int64_t width,
                            int64_t columns) {
   typedef C V __attribute__((vector_size(4 * sizeof(C)), aligned(sizeof(C)), may_alias));
-  typedef std::conditional_t<sizeof(C) == 4, int32_t, int64_t> Index
-      __attribute__((vector_size(4 * sizeof(C))));
   int64_t i = 0;
   for (; i + 4 <= count; i += 4) {
     const C *r = from + i * kRowPanelStride;
@@ -90,15 +88,15 @@ static void transposePanel(const C *from, int64_t count, int64_t depth, C *to, i
       V b = *reinterpret_cast<const V *>(r + kRowPanelStride + p);
       V c = *reinterpret_cast<const V *>(r + 2 * kRowPanelStride + p);
       V d = *reinterpret_cast<const V *>(r + 3 * kRowPanelStride + p);
-      V ab0 = __builtin_shuffle(a, b, Index{0, 4, 1, 5}),
-        ab1 = __builtin_shuffle(a, b, Index{2, 6, 3, 7});
-      V cd0 = __builtin_shuffle(c, d, Index{0, 4, 1, 5}),
-        cd1 = __builtin_shuffle(c, d, Index{2, 6, 3, 7});
+      V ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+        ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+      V cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5),
+        cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
       C *t = to + p * width + i;
-      *reinterpret_cast<V *>(t) = __builtin_shuffle(ab0, cd0, Index{0, 1, 4, 5});
-      *reinterpret_cast<V *>(t + width) = __builtin_shuffle(ab0, cd0, Index{2, 3, 6, 7});
-      *reinterpret_cast<V *>(t + 2 * width) = __builtin_shuffle(ab1, cd1, Index{0, 1, 4, 5});
-      *reinterpret_cast<V *>(t + 3 * width) = __builtin_shuffle(ab1, cd1, Index{2, 3, 6, 7});
+      *reinterpret_cast<V *>(t) = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5);
+      *reinterpret_cast<V *>(t + width) = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
+      *reinterpret_cast<V *>(t + 2 * width) = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5);
+      *reinterpret_cast<V *>(t + 3 * width) = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
     }
     for (; p < depth; ++p)
       for (int64_t j = 0; j < 4; ++j)

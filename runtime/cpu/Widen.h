@@ -19,11 +19,6 @@ template <typename C> StoreFunction<C> storeFunction(ElementType type);
 void widen(ElementType type, const void *from, float *to, int64_t count, int threads);
 void narrow(ElementType type, const float *from, void *to, int64_t count, int threads);
 
-/// `count` elements of any types, through double (integers through int64): for initial values, at
-/// start.
-void convertElements(ElementType from_type, const void *from, ElementType to_type, void *to,
-                     int64_t count);
-
 } // namespace mpc::cpu
 
 #endif // MPC_RUNTIME_CPU_WIDEN_H

@@ -8,6 +8,7 @@
 
 #include "runtime/sim/Executor.h"
 #include <algorithm>
+#include <bitset>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdio>
 #include <cstring>
@@ -43,7 +44,7 @@ bool MemoryMap::contains(const void *address, size_t bytes) const {
 namespace {
 constexpr uint32_t kWarp = 32;
 constexpr size_t kStackBytes = 64 << 10;
-constexpr uintptr_t kPageBytes = 4096;
+constexpr uintptr_t kPageBytes = 4096, kWordBytes = 4;
 
 /// An interval lies between two barriers of a block, counted over all blocks from 1 on. A part of
 /// it lies between two barriers of a warp.
@@ -51,14 +52,21 @@ struct Moment {
   uint32_t interval = 0, part = 0, thread = 0;
 };
 
-/// Who touched a byte last, and when.
+/// Who touched a byte last, or all bytes of a word, and when.
 struct Shadow {
   Moment write, read;
   bool isReadByWarp = false;   ///< by other lanes, too, in the same part
   bool isReadByOthers = false; ///< by other warps, too, in the same interval
   bool isReadByOtherBlock = false;
 };
-using ShadowPage = std::array<Shadow, kPageBytes>;
+
+/// What happened to a page's bytes. A word's bytes mostly share what happened to them; where they
+/// do not, there is one shadow for each.
+struct ShadowPage {
+  std::array<Shadow, kPageBytes / kWordBytes> words;
+  std::bitset<kPageBytes / kWordBytes> isDivided;
+  std::unique_ptr<std::array<Shadow, kPageBytes>> bytes;
+};
 
 enum class State : uint8_t { ready, barrier, exchange, done };
 
@@ -67,10 +75,35 @@ struct Thread {
   State state = State::ready;
   // An exchange: what this lane brings, and what it gets.
   uint32_t kind = 0, mask = 0, value = 0, lane = 0, result = 0;
+  const void *row = nullptr; ///< of a matrix
+  uint32_t *words = nullptr; ///< what tensor cores read and write
 };
 
 // Beside MPC_SIM_BUTTERFLY and MPC_SIM_INDEX.
-constexpr uint32_t kBallot = 16, kWarpBarrier = 17;
+constexpr uint32_t kBallot = 16, kWarpBarrier = 17, kLoadMatrices = 18, kLoadTransposed = 19,
+                   kMultiplyF16 = 20, kMultiplyBf16 = 21;
+
+/// The number that 16 bits are.
+float ofHalf(uint32_t bits, bool isBf16) {
+  auto bitsOf = [](float value) {
+    uint32_t word;
+    std::memcpy(&word, &value, sizeof word);
+    return word;
+  };
+  uint32_t word = bits << 16;
+  if (!isBf16) {
+    uint32_t exponent = bits >> 10 & 31, mantissa = bits & 1023, sign = bits >> 15 << 31;
+    if (exponent == 31)
+      word = sign | 255u << 23 | mantissa << 13;
+    else if (exponent == 0)
+      word = sign | bitsOf(static_cast<float>(mantissa) * 0x1p-24f);
+    else
+      word = sign | (exponent + 112) << 23 | mantissa << 13;
+  }
+  float value;
+  std::memcpy(&value, &word, sizeof value);
+  return value;
+}
 
 class Execution {
 public:
@@ -79,10 +112,12 @@ public:
       : kernel(kernel), grid(grid), block(block), parameters(parameters), memory(memory),
         count(block[0] * block[1] * block[2]),
         stacks(new std::byte[kStackBytes * (kernel.synchronizes ? count : 1)]),
-        shared(kernel.shared_bytes + 16), sharedShadow(kernel.shared_bytes),
-        parts(count / kWarp + 1), threads(count) {}
+        shared(kernel.shared_bytes + 16),
+        sharedShadow((kernel.shared_bytes + kPageBytes - 1) / kPageBytes), parts(count / kWarp + 1),
+        threads(count) {}
 
   std::string run();
+  Report report() const;
 
   // What the kernel asks for.
   Extent thread() const {
@@ -91,7 +126,7 @@ public:
   const Extent &blockIndex() const { return place; }
   void *sharedMemory() {
     auto address = reinterpret_cast<uintptr_t>(shared.data());
-    return reinterpret_cast<void *>((address + 15) / 16 * 16);
+    return shared.data() + (16 - address % 16) % 16;
   }
   void wait(State state) {
     threads[current].state = state;
@@ -103,7 +138,12 @@ public:
     wait(State::exchange);
     return own.result;
   }
-  void access(const void *address, uint32_t bytes, bool isStore);
+  /// The same for tensor cores.
+  void exchange(uint32_t kind, const void *row, uint32_t *words) {
+    threads[current].row = row, threads[current].words = words;
+    exchange(kind, ~0u, 0, 0);
+  }
+  void access(const void *address, uint32_t bytes, bool isStore, uint32_t alignment);
 
 private:
   void runLoop();
@@ -115,9 +155,13 @@ private:
   static void runAllThreads(context::transfer_t from);
   bool releaseBarrier();
   bool releaseExchanges(uint32_t warp);
+  void loadMatrices(uint32_t firstLane, bool transposed);
+  void multiply(uint32_t firstLane, bool isBf16);
   bool isConcurrent(const Moment &then) const;
   const char *problemOf(Shadow &byte, bool isStore, bool isShared);
-  Shadow &shadowOf(uintptr_t address);
+  const char *problemOf(ShadowPage &page, uintptr_t first, uint32_t bytes, bool isStore,
+                        bool isShared);
+  ShadowPage &pageOf(uintptr_t number);
   void fail(const std::string &what);
   /// Leaves the running thread for good.
   void stop() {
@@ -133,7 +177,7 @@ private:
   uint32_t count;
   std::unique_ptr<std::byte[]> stacks;
   std::vector<std::byte> shared;
-  std::vector<Shadow> sharedShadow;
+  std::vector<ShadowPage> sharedShadow;
   std::unordered_map<uintptr_t, std::unique_ptr<ShadowPage>> pages;
   std::pair<uintptr_t, ShadowPage *> lastPage{0, nullptr};
   uint32_t interval = 0, firstInterval = 0; ///< now, and when the block began
@@ -144,6 +188,7 @@ private:
   uint32_t current = 0;
   Extent place{};
   std::string error;
+  bool isOutside = false, isMisaligned = false;
 };
 
 thread_local Execution *execution = nullptr;
@@ -169,6 +214,10 @@ bool Execution::isConcurrent(const Moment &then) const {
 /// Notes an access; what is wrong with it, or null. Barriers order the threads of a block or of a
 /// warp; nothing orders blocks.
 const char *Execution::problemOf(Shadow &byte, bool isStore, bool isShared) {
+  // Read by several warps since the last barrier, and written before: one reader more is no news.
+  if (!isStore && byte.isReadByOthers && byte.read.interval == interval &&
+      byte.write.interval != interval)
+    return nullptr;
   bool isWritten = byte.write.interval >= firstInterval;
   if (isShared && !isWritten && !isStore)
     return "reads shared memory that no thread of the block has written";
@@ -196,29 +245,57 @@ const char *Execution::problemOf(Shadow &byte, bool isStore, bool isShared) {
   return nullptr;
 }
 
-Shadow &Execution::shadowOf(uintptr_t address) {
-  uintptr_t number = address / kPageBytes;
+ShadowPage &Execution::pageOf(uintptr_t number) {
   if (!lastPage.second || lastPage.first != number) {
     std::unique_ptr<ShadowPage> &page = pages[number];
     if (!page)
       page = std::make_unique<ShadowPage>();
     lastPage = {number, page.get()};
   }
-  return (*lastPage.second)[address % kPageBytes];
+  return *lastPage.second;
 }
 
-void Execution::access(const void *address, uint32_t bytes, bool isStore) {
+/// Of bytes [first, first + bytes) of a page.
+const char *Execution::problemOf(ShadowPage &page, uintptr_t first, uint32_t bytes, bool isStore,
+                                 bool isShared) {
+  const char *problem = nullptr;
+  for (uintptr_t at = first, end = first + bytes; at < end && !problem;) {
+    uintptr_t word = at / kWordBytes;
+    if (!page.isDivided[word] && at % kWordBytes == 0 && end - at >= kWordBytes) {
+      problem = problemOf(page.words[word], isStore, isShared);
+      at += kWordBytes;
+      continue;
+    }
+    if (!page.bytes)
+      page.bytes = std::make_unique<std::array<Shadow, kPageBytes>>();
+    if (!page.isDivided[word]) {
+      std::fill_n(page.bytes->begin() + word * kWordBytes, kWordBytes, page.words[word]);
+      page.isDivided[word] = true;
+    }
+    problem = problemOf((*page.bytes)[at], isStore, isShared);
+    ++at;
+  }
+  return problem;
+}
+
+void Execution::access(const void *address, uint32_t bytes, bool isStore, uint32_t alignment) {
+  auto number = reinterpret_cast<uintptr_t>(address);
   auto at = static_cast<const std::byte *>(address) - static_cast<std::byte *>(sharedMemory());
   bool isShared =
-      at >= 0 && at + static_cast<ptrdiff_t>(bytes) <= static_cast<ptrdiff_t>(sharedShadow.size());
+      at >= 0 && at + static_cast<ptrdiff_t>(bytes) <= static_cast<ptrdiff_t>(kernel.shared_bytes);
   const char *problem = nullptr;
-  if (isShared || memory.contains(address, bytes)) {
-    for (uint32_t i = 0; i < bytes && !problem; ++i)
-      problem = problemOf(isShared ? sharedShadow[at + i]
-                                   : shadowOf(reinterpret_cast<uintptr_t>(address) + i),
-                          isStore, isShared);
-  } else {
+  isOutside = !isShared && !memory.contains(address, bytes);
+  isMisaligned = number % alignment != 0;
+  if (isOutside)
     problem = "accesses memory outside of every buffer";
+  else if (isMisaligned)
+    problem = "accesses an address that is not aligned as its code says";
+  for (uintptr_t from = isShared ? at : number, end = from + bytes; from < end && !problem;) {
+    uintptr_t page = from / kPageBytes, first = from % kPageBytes;
+    auto part = static_cast<uint32_t>(std::min(end - from, kPageBytes - first));
+    problem =
+        problemOf(isShared ? sharedShadow[page] : pageOf(page), first, part, isStore, isShared);
+    from += part;
   }
   if (!problem)
     return;
@@ -264,8 +341,14 @@ bool Execution::releaseExchanges(uint32_t warp) {
     }
     if (!complete)
       continue;
-    uint32_t mask = own.mask;
-    parts[warp] += own.kind == kWarpBarrier && mask == ~0u;
+    uint32_t mask = own.mask, kind = own.kind;
+    if (kind >= kLoadMatrices && lanes < kWarp)
+      continue;
+    parts[warp] += kind == kWarpBarrier && mask == ~0u;
+    if (kind == kLoadMatrices || kind == kLoadTransposed)
+      loadMatrices(first, kind == kLoadTransposed);
+    else if (kind == kMultiplyF16 || kind == kMultiplyBf16)
+      multiply(first, kind == kMultiplyBf16);
     for (uint32_t m = 0; m < lanes; ++m) {
       if (!(mask >> m & 1))
         continue;
@@ -280,6 +363,52 @@ bool Execution::releaseExchanges(uint32_t warp) {
     any = true;
   }
   return any;
+}
+
+/// Matrix i: lane l gets elements 2 · (l mod 4) and the next of row l / 4; transposed, of column
+/// l / 4.
+void Execution::loadMatrices(uint32_t firstLane, bool transposed) {
+  for (uint32_t matrix = 0; matrix < 4; ++matrix) {
+    uint16_t element[8][8];
+    for (uint32_t row = 0; row < 8; ++row)
+      std::memcpy(element[row], threads[firstLane + matrix * 8 + row].row, sizeof element[row]);
+    for (uint32_t lane = 0; lane < kWarp; ++lane) {
+      uint32_t line = lane / 4, first = lane % 4 * 2;
+      uint32_t low = transposed ? element[first][line] : element[line][first];
+      uint32_t high = transposed ? element[first + 1][line] : element[line][first + 1];
+      threads[firstLane + lane].words[matrix] = low | high << 16;
+    }
+  }
+}
+
+/// Lane l, with g = l / 4 and t = 2 · (l mod 4), has of
+///   a (16×16)   rows g, g + 8, g, g + 8;  columns t and the next, twice, and those + 8, twice
+///   b (16×8)    column g;  rows t and the next, and those + 8
+///   c, d (16×8) row g, columns t and the next;  the same of row g + 8
+void Execution::multiply(uint32_t firstLane, bool isBf16) {
+  float a[16][16], b[16][8], sums[16][8]; // a is transposed
+  for (uint32_t lane = 0; lane < kWarp; ++lane) {
+    const uint32_t *words = threads[firstLane + lane].words;
+    uint32_t g = lane / 4, t = lane % 4 * 2;
+    for (uint32_t half = 0; half < 2; ++half) {
+      for (uint32_t word = 0; word < 4; ++word)
+        a[t + half + word / 2 * 8][g + word % 2 * 8] =
+            ofHalf(words[word] >> half * 16 & 0xffff, isBf16);
+      for (uint32_t word = 0; word < 2; ++word)
+        b[t + half + word * 8][g] = ofHalf(words[4 + word] >> half * 16 & 0xffff, isBf16);
+    }
+    for (uint32_t i = 0; i < 4; ++i)
+      std::memcpy(&sums[g + i / 2 * 8][t + i % 2], &words[6 + i], sizeof(float));
+  }
+  // Products of halves are exact in f32.
+  for (uint32_t k = 0; k < 16; ++k)
+    for (uint32_t row = 0; row < 16; ++row)
+      for (uint32_t column = 0; column < 8; ++column)
+        sums[row][column] += a[k][row] * b[k][column];
+  for (uint32_t lane = 0; lane < kWarp; ++lane)
+    for (uint32_t i = 0; i < 4; ++i)
+      std::memcpy(&threads[firstLane + lane].words[i],
+                  &sums[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2], sizeof(float));
 }
 
 void Execution::start(Thread &thread, uint32_t stack, void (*function)(context::transfer_t)) {
@@ -351,9 +480,47 @@ std::string Execution::run() {
   return error;
 }
 
+/// What the shadows tell.
+Report Execution::report() const {
+  Report report{isOutside, isMisaligned, {}};
+  if (!error.empty())
+    return report;
+  std::vector<uintptr_t> numbers;
+  numbers.reserve(pages.size());
+  for (const auto &[number, page] : pages)
+    numbers.push_back(number);
+  std::sort(numbers.begin(), numbers.end());
+  auto add = [&](const Shadow &shadow, uintptr_t begin, uintptr_t bytes) {
+    bool isWritten = shadow.write.interval != 0;
+    if (!isWritten && shadow.read.interval == 0)
+      return;
+    if (!report.touched.empty() && report.touched.back().end == begin &&
+        report.touched.back().isWritten == isWritten)
+      report.touched.back().end += bytes;
+    else
+      report.touched.push_back({begin, begin + bytes, isWritten});
+  };
+  for (uintptr_t number : numbers) {
+    const ShadowPage &page = *pages.at(number);
+    for (uintptr_t word = 0; word < page.words.size(); ++word) {
+      uintptr_t first = word * kWordBytes, address = number * kPageBytes + first;
+      if (!page.isDivided[word])
+        add(page.words[word], address, kWordBytes);
+      else
+        for (uintptr_t byte = 0; byte < kWordBytes; ++byte)
+          add((*page.bytes)[first + byte], address + byte, 1);
+    }
+  }
+  return report;
+}
+
 std::string mpc::sim::run(const MpcSimKernel &kernel, Extent grid, Extent block, void **parameters,
-                          const MemoryMap &memory) {
-  return Execution(kernel, grid, block, parameters, memory).run();
+                          const MemoryMap &memory, Report *report) {
+  Execution execution(kernel, grid, block, parameters, memory);
+  std::string error = execution.run();
+  if (report)
+    *report = execution.report();
+  return error;
 }
 
 extern "C" {
@@ -371,9 +538,17 @@ uint32_t mpc_sim_ballot(uint32_t mask, uint32_t predicate) {
   return execution->exchange(kBallot, mask, predicate, 0);
 }
 void mpc_sim_warp_barrier(uint32_t mask) { execution->exchange(kWarpBarrier, mask, 0, 0); }
+void mpc_sim_multiply(uint32_t type, uint32_t *words) {
+  execution->exchange(type == MPC_SIM_BF16 ? kMultiplyBf16 : kMultiplyF16, nullptr, words);
+}
+void mpc_sim_load_matrices(uint32_t transposed, const void *row, uint32_t *words) {
+  constexpr uint32_t kRowBytes = 16;
+  execution->access(row, kRowBytes, false, kRowBytes);
+  execution->exchange(transposed ? kLoadTransposed : kLoadMatrices, row, words);
+}
 void *mpc_sim_shared(void) { return execution->sharedMemory(); }
-void mpc_sim_access(const void *address, uint32_t bytes, uint32_t is_store) {
-  execution->access(address, bytes, is_store != 0);
+void mpc_sim_access(const void *address, uint32_t bytes, uint32_t is_store, uint32_t alignment) {
+  execution->access(address, bytes, is_store != 0, alignment);
 }
 
 uint16_t mpc_sim_round_bf16(float value) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace mpc::sim {
 
@@ -38,11 +39,24 @@ private:
   mutable Piece last;                ///< the one found last: most accesses are near each other
 };
 
+/// Bytes of memory that were accessed.
+struct Touched {
+  uintptr_t begin = 0, end = 0;
+  bool isWritten = false;
+};
+
+/// What a launch did.
+struct Report {
+  bool isOutside = false;       ///< it was ended by an access outside of every buffer
+  bool isMisaligned = false;    ///< or by one that is not aligned
+  std::vector<Touched> touched; ///< of one that was not ended, by address
+};
+
 /// Runs all blocks. `parameters[i]` points to argument i. Empty, or what went wrong and where
 /// ("kernel k3, block (2, 0, 0), thread (17, 0, 0): accesses memory outside of every buffer (load
 /// of 4 bytes at …)"); memory may then be partly written.
 std::string run(const MpcSimKernel &kernel, Extent grid, Extent block, void **parameters,
-                const MemoryMap &memory);
+                const MemoryMap &memory, Report *report = nullptr);
 
 } // namespace mpc::sim
 

@@ -42,13 +42,23 @@ uint32_t mpc_sim_ballot(uint32_t mask, uint32_t predicate);
 /* Waits for the lanes of the mask; what they did before is seen by all of them. */
 void mpc_sim_warp_barrier(uint32_t mask);
 
+/* Tensor cores: d = a · b + c of the whole warp, a 16×16, b 16×8, c and d 16×8 (PTX: mma.sync,
+ * m16n8k16, f32 sums). `words` are this lane's: a (4 words of two halves), b (2), c (4 of one f32);
+ * the first four become d. Sums are taken in f32 in the order of the depth. */
+enum { MPC_SIM_F16 = 0, MPC_SIM_BF16 = 1 };
+void mpc_sim_multiply(uint32_t type, uint32_t *words);
+/* Four 8×8 matrices of halves from shared memory (PTX: ldmatrix, x4): lane l has the address of row
+ * l mod 8 of matrix l / 8, and gets two neighbors of a row of each matrix, or of a column. */
+void mpc_sim_load_matrices(uint32_t transposed, const void *row, uint32_t *words);
+
 /* The block's static shared memory. */
 void *mpc_sim_shared(void);
 
 /* Before every load (is_store = 0) and store. Stops the kernel with an error where the bytes belong
- * to no live allocation or block memory, or where two threads touch the same byte with nothing that
- * orders them and one of them writes. */
-void mpc_sim_access(const void *address, uint32_t bytes, uint32_t is_store);
+ * to no live allocation or block memory, where the address is no multiple of the alignment that the
+ * code counts on, or where two threads touch the same byte with nothing that orders them and one of
+ * them writes. */
+void mpc_sim_access(const void *address, uint32_t bytes, uint32_t is_store, uint32_t alignment);
 
 /* To the nearest bf16, ties to even, as a GPU does it; NaN stays NaN. (An x86-64 CPU has no
  * instruction that keeps subnormal numbers.) */

@@ -9,8 +9,10 @@
 #include "runtime/train/Checkpoint.h"
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <dirent.h>
+#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,10 +32,13 @@ std::vector<int64_t> CheckpointFolder::steps() const {
   if (!folder)
     throw Error("cannot read the folder " + systemMessage(path, errno));
   while (const dirent *entry = readdir(folder)) {
-    long long step = 0;
-    int end = 0;
-    if (sscanf(entry->d_name, "step-%lld.safetensors%n", &step, &end) == 1 && step >= 0 &&
-        end > 0 && entry->d_name[end] == 0 && stepPath(step) == path + "/" + entry->d_name)
+    constexpr std::string_view kPrefix = "step-";
+    std::string_view name = entry->d_name;
+    if (!name.starts_with(kPrefix))
+      continue;
+    int64_t step = -1;
+    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
+    if (step >= 0 && stepPath(step) == path + "/" + entry->d_name)
       found.push_back(step);
   }
   closedir(folder);

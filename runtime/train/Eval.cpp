@@ -10,6 +10,7 @@
 #include "runtime/data/Shuffle.h"
 #include "runtime/train/Progress.h"
 #include <algorithm>
+#include <deque>
 
 using namespace mpc;
 
@@ -32,21 +33,37 @@ Evaluator::Evaluator(const Program &program, Device &device, const Dataset &data
 
 Evaluation Evaluator::run() {
   static const std::string kEntry = "eval_step";
+  struct Batch {
+    uint64_t mark;
+    int64_t samples;
+  };
+  std::deque<Batch> batches; // whose results are not known yet
   double losses = 0, counts = 0, hits = 0;
   bool classes = program.classes > 0 && correct.present();
+  auto take = [&] {
+    auto [mark, samples] = batches.front();
+    batches.pop_front();
+    double weight = count.real(static_cast<double>(samples), mark);
+    if (weight != 0) // a batch without a label that counts has no mean
+      losses += weight * loss.real(0, mark);
+    counts += weight;
+    double hit = correct.real(-1, mark);
+    classes = classes && hit >= 0;
+    hits += hit;
+    device.release(mark);
+  };
+  size_t running = device.isAsynchronous() ? 1 : 0;
   int64_t total = dataset.samples();
   for (int64_t first = 0; first < total; first += program.batch) {
     int64_t n = std::min(program.batch, total - first);
     batcher.fill(order.data() + first, n, 0, 0);
     device.run(kEntry);
-    double weight = count.real(static_cast<double>(n));
-    if (weight != 0) // a batch without a label that counts has no mean
-      losses += weight * loss.real();
-    counts += weight;
-    double hit = correct.real(-1);
-    classes = classes && hit >= 0;
-    hits += hit;
+    batches.push_back({device.mark(), n});
+    while (batches.size() > running)
+      take();
   }
+  while (!batches.empty())
+    take();
   Evaluation result;
   result.count = counts;
   result.loss = counts != 0 ? losses / counts : std::nan("");

@@ -51,6 +51,12 @@ JsonLine &JsonLine::add(const char *name, const char *word) {
   return *this;
 }
 
+JsonLine &JsonLine::add(const char *name, const std::string &value) {
+  key(name);
+  text += nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return *this;
+}
+
 const std::string &JsonLine::finish() {
   text += "}\n";
   return text;

@@ -17,7 +17,8 @@ public:
   JsonLine &add(const char *key, double value);
   JsonLine &add(const char *key, int64_t value);
   JsonLine &add(const char *key, bool value);
-  JsonLine &add(const char *key, const char *word); ///< a word without special characters
+  JsonLine &add(const char *key, const char *word);        ///< a word without special characters
+  JsonLine &add(const char *key, const std::string &text); ///< any text
   const std::string &finish();
 
 private:

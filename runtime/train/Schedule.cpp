@@ -11,12 +11,14 @@ double mpc::learningRate(const Hyperparameters &hyper, int64_t k, int64_t total)
   double lr = hyper.lr;
   double part =
       total > 0 ? static_cast<double>(std::min(k, total)) / static_cast<double>(total) : 1;
-  if (hyper.schedule == "step")
-    lr = hyper.lr * std::pow(hyper.gamma, static_cast<double>(k / hyper.step_size));
-  else if (hyper.schedule == "linear")
+  if (hyper.schedule == "step") {
+    int64_t decays = k / hyper.step_size;
+    lr = hyper.lr * std::pow(hyper.gamma, static_cast<double>(decays));
+  } else if (hyper.schedule == "linear") {
     lr = hyper.lr + (hyper.final_lr - hyper.lr) * part;
-  else if (hyper.schedule == "cosine")
+  } else if (hyper.schedule == "cosine") {
     lr = hyper.final_lr + (hyper.lr - hyper.final_lr) * (1 + std::cos(std::numbers::pi * part)) / 2;
+  }
   if (k < hyper.warmup)
     lr *= static_cast<double>(k + 1) / static_cast<double>(hyper.warmup);
   return lr;

@@ -18,11 +18,18 @@ Scalar::Scalar(const Program &program, Device &device, Role role) : device(&devi
     throw Error("compiled program: " + quote(tensor->name) + " should be a scalar");
 }
 
-double Scalar::real(double absent) const {
+void Scalar::read(uint64_t mark, void *to) const {
+  if (mark)
+    device->readMarked(mark, *tensor, to);
+  else
+    device->read(*tensor, to);
+}
+
+double Scalar::real(double absent, uint64_t mark) const {
   if (!tensor)
     return absent;
   unsigned char bytes[8];
-  device->read(*tensor, bytes);
+  read(mark, bytes);
   if (tensor->type == ElementType::f32) {
     float value;
     memcpy(&value, bytes, sizeof value);
@@ -33,11 +40,11 @@ double Scalar::real(double absent) const {
   return value;
 }
 
-int64_t Scalar::integer(int64_t absent) const {
+int64_t Scalar::integer(int64_t absent, uint64_t mark) const {
   if (!tensor)
     return absent;
   unsigned char bytes[8];
-  device->read(*tensor, bytes);
+  read(mark, bytes);
   int64_t wide;
   int32_t narrow;
   switch (tensor->bytes()) {

@@ -18,12 +18,15 @@ class Scalar {
 public:
   Scalar(const Program &program, Device &device, Role role);
   bool present() const { return tensor != nullptr; }
-  double real(double absent = 0) const;
-  int64_t integer(int64_t absent = 0) const;
+  /// The value at a mark of the device (Device::mark()); 0: now.
+  double real(double absent = 0, uint64_t mark = 0) const;
+  int64_t integer(int64_t absent = 0, uint64_t mark = 0) const;
   void setReal(double value);
   void setInteger(int64_t value);
 
 private:
+  void read(uint64_t mark, void *to) const;
+
   const TensorInfo *tensor = nullptr;
   Device *device;
 };

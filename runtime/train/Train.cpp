@@ -8,6 +8,7 @@
 
 #include "runtime/train/Train.h"
 #include "runtime/core/Error.h"
+#include "runtime/cpu/Memory.h"
 #include "runtime/data/Shuffle.h"
 #include "runtime/train/Eval.h"
 #include "runtime/train/Metrics.h"
@@ -18,6 +19,7 @@
 #include "runtime/train/Stepper.h"
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <fstream>
 #include <sys/resource.h>
 
@@ -49,10 +51,13 @@ public:
 
 private:
   void start();
+  std::string regionText(Region region) const;
   void oneStep();
+  void finishSteps(size_t running);
+  void finish(const Stepper::Result &result, double milliseconds);
   void report(const Stepper::Result &result, double milliseconds);
   void checkOverflow(const Stepper::Result &result);
-  void warnNoLabel();
+  void warnNoLabel(const Stepper::Result &result);
   void endEpoch();
   void validate();
   void save();
@@ -75,9 +80,11 @@ private:
   Metrics metrics;
   std::unique_ptr<Progress> progress;
   Progress::Clock::time_point began, epochBegan, flushed;
-  int64_t total = 0;       ///< steps of the whole run
-  int64_t firstStep = 0;   ///< of this call
-  int64_t samplesDone = 0; ///< in this call
+  std::deque<Progress::Clock::time_point> launched; ///< the steps whose results are not known yet
+  Progress::Clock::time_point known;                ///< when the last result was
+  int64_t total = 0;                                ///< steps of the whole run
+  int64_t firstStep = 0;                            ///< of this call
+  int64_t samplesDone = 0;                          ///< in this call
   int64_t savedStep = -1, validatedStep = -1;
   bool warnedNoLabel = false;
 };
@@ -116,6 +123,10 @@ TrainingRun::TrainingRun(const Program &program, Device &device, const TrainOpti
   }
 }
 
+std::string TrainingRun::regionText(Region region) const {
+  return cpu::bytesText(program.region_bytes[static_cast<size_t>(region)]);
+}
+
 void TrainingRun::start() {
   if (resumed) {
     loadCheckpoint(*resumed, program, device, true);
@@ -140,6 +151,11 @@ void TrainingRun::start() {
   if (!options.metrics.empty())
     metrics.open(options.metrics, options.resume ? state.step : 0);
   progress = std::make_unique<Progress>(options.logEvery, program.loss_scale_mode == "dynamic");
+  if (program.target != "cpu")
+    progress->line(device.describe() + "; memory " + cpu::bytesText(device.memoryBytes()) +
+                   " (parameters and optimizer " + regionText(Region::states) + ", step " +
+                   regionText(Region::arena) + ", gradients " + regionText(Region::gradients) +
+                   ")");
   progress->begin(state.step);
   firstStep = state.step;
   savedStep = options.resume ? state.step : -1;
@@ -162,6 +178,7 @@ int TrainingRun::run() {
     if (due)
       save();
   }
+  finishSteps(0);
   if (!signal && state.step >= total && evaluator && validatedStep != state.step &&
       state.step > firstStep)
     validate(); // the last epoch was not finished
@@ -172,22 +189,40 @@ int TrainingRun::run() {
 
 void TrainingRun::oneStep() {
   // The clock is only read where somebody wants to know.
-  Progress::Clock::time_point before{};
   if (metrics.enabled())
-    before = Progress::Clock::now();
-  Stepper::Result result = stepper->run(state, order, plan->samples);
+    launched.push_back(Progress::Clock::now());
+  stepper->launch(state, order, plan->samples);
+  finishSteps(device.isAsynchronous() ? 1 : 0);
+}
+
+/// Looks at the results of all steps but the last `running` ones, which the device is busy with.
+void TrainingRun::finishSteps(size_t running) {
+  while (stepper->pending() > running) {
+    Stepper::Result result = stepper->take(state);
+    double milliseconds = 0;
+    if (metrics.enabled()) {
+      // A step that was launched while another ran began when that one ended.
+      milliseconds = secondsSince(std::max(known, launched.front())) * 1e3;
+      known = Progress::Clock::now();
+      launched.pop_front();
+    }
+    finish(result, milliseconds);
+  }
+}
+
+void TrainingRun::finish(const Stepper::Result &result, double milliseconds) {
   schedule->advance(state.applied_steps);
   samplesDone += result.samples;
   if (std::isfinite(result.loss) && result.count > 0) {
     state.epoch_loss += result.count * result.loss;
     state.epoch_count += result.count;
   }
-  if (metrics.enabled() || progress->wants(state.step))
-    report(result, metrics.enabled() ? secondsSince(before) * 1e3 : 0);
+  if (metrics.enabled() || progress->wants(result.step))
+    report(result, milliseconds);
   if (result.count != 0)
     checkOverflow(result);
   else
-    warnNoLabel();
+    warnNoLabel(result);
 }
 
 void TrainingRun::report(const Stepper::Result &result, double milliseconds) {
@@ -196,8 +231,8 @@ void TrainingRun::report(const Stepper::Result &result, double milliseconds) {
   double lr = learningRate(state.hyper, k, total);
   if (metrics.enabled()) {
     JsonLine line("step");
-    line.add("step", state.step).add("epoch", state.epoch + 1).add("loss", result.loss);
-    line.add("lr", lr).add("grad_norm", stepper->gradNorm()).add("loss_scale", result.scale);
+    line.add("step", result.step).add("epoch", result.epoch + 1).add("loss", result.loss);
+    line.add("lr", lr).add("grad_norm", result.gradNorm).add("loss_scale", result.scale);
     line.add("skipped", !result.applied).add("step_ms", milliseconds);
     line.add("samples_per_s", static_cast<double>(result.samples) / (milliseconds / 1e3));
     metrics.write(line);
@@ -208,16 +243,16 @@ void TrainingRun::report(const Stepper::Result &result, double milliseconds) {
     }
   }
   const char *skipped = result.applied ? nullptr : result.count != 0 ? "overflow" : "no label";
-  if (progress->wants(state.step))
-    progress->show({state.step, total, state.epoch + 1, result.loss, lr, result.scale, skipped},
+  if (progress->wants(result.step))
+    progress->show({result.step, total, result.epoch + 1, result.loss, lr, result.scale, skipped},
                    samplesDone);
 }
 
 /// A step whose labels are all ignored has no loss. It is left out, and says so once.
-void TrainingRun::warnNoLabel() {
+void TrainingRun::warnNoLabel(const Stepper::Result &result) {
   if (!warnedNoLabel)
     progress->warning(
-        "step " + std::to_string(state.step) + ": no label counts (all are the ignored one, " +
+        "step " + std::to_string(result.step) + ": no label counts (all are the ignored one, " +
         std::to_string(program.ignore_index) + "): such a step has no loss and changes nothing");
   warnedNoLabel = true;
 }
@@ -230,13 +265,14 @@ void TrainingRun::checkOverflow(const Stepper::Result &result) {
   writeEnd("overflow");
   std::string at = program.loss_scale_mode == "dynamic" ? " at loss scale 1" : "";
   bool half = program.precision == "fp16";
-  throw Error("step " + std::to_string(state.step) + ": " + std::to_string(kMaxOverflows) +
+  throw Error("step " + std::to_string(result.step) + ": " + std::to_string(kMaxOverflows) +
               " steps in a row were not finite" + at + "; the first that overflowed: " +
               stepper->firstOverflow() + ". Lower --lr, or check the data" +
               (half ? ", or compile with --precision=bf16 or --keep-fp32 for its layer" : ""));
 }
 
 void TrainingRun::endEpoch() {
+  finishSteps(0);
   double seconds = secondsSince(epochBegan);
   double loss = state.epoch_count > 0 ? state.epoch_loss / state.epoch_count : std::nan("");
   std::string text = "epoch " + std::to_string(state.epoch + 1) +
@@ -277,6 +313,7 @@ void TrainingRun::validate() {
 void TrainingRun::save() {
   if (options.out.empty() || savedStep == state.step)
     return;
+  finishSteps(0);
   // Before the checkpoint: a run that is killed behind it continues after the lines that are there.
   metrics.flush();
   stepper->readBack(state);
@@ -306,6 +343,18 @@ void TrainingRun::writeEnd(const char *reason) {
   line.add("applied_steps", state.applied_steps).add("seconds", seconds);
   line.add("samples_per_s", static_cast<double>(samplesDone) / seconds);
   line.add("peak_memory_bytes", peakMemoryBytes());
+  line.add("device", device.describe());
+  line.add("device_memory_bytes", static_cast<int64_t>(device.memoryBytes()));
+  // A step's products and convolutions, by who executes them.
+  std::vector<std::string> commands = device.describeCommands("gradients");
+  auto count = [&](const char *executor) {
+    return std::count_if(commands.begin(), commands.end(), [&](const std::string &how) {
+      return how.find(executor) != std::string::npos;
+    });
+  };
+  int64_t generated = count(": generated kernel"), idle = count(": nothing to do");
+  line.add("library_commands", static_cast<int64_t>(commands.size()) - generated - idle);
+  line.add("generated_commands", generated);
   metrics.write(line);
   metrics.close();
 }

@@ -7,6 +7,8 @@ it raises Failure, or any other exception, where the product is wrong. A script 
 """
 
 import argparse
+import copy
+import itertools
 import json
 import os
 import re
@@ -107,19 +109,24 @@ def require_refusal(done, says, what, code=1):
 
 
 class Workbench:
-    """A folder of its own and the compiler under test."""
+    """A folder of its own and the compiler under test; with target cuda, trainers run on the simulator of GPUs."""
 
-    def __init__(self, build, folder):
-        self.build, self.folder = Path(build), Path(folder)
+    def __init__(self, build, folder, target="cpu"):
+        self.build, self.folder, self.target = Path(build), Path(folder), target
         self.mpc = self.build / "bin" / "mpc"
-        self.count = 0
+        self.numbers = itertools.count(1)
 
     def path(self, name):
         return self.folder / name
 
     def fresh(self, stem):
-        self.count += 1
-        return self.folder / f"{stem}{self.count}"
+        return self.folder / f"{stem}{next(self.numbers)}"
+
+    def on(self, target):
+        """The same folder, for trainers of this target."""
+        other = copy.copy(self)
+        other.target = target
+        return other
 
     def save(self, name, array):
         np.save(self.path(name), array)
@@ -138,6 +145,10 @@ class Workbench:
 
     def compile(self, model, *options):
         output = self.fresh("trainer")
+        if self.target == "cuda":
+            if "--precision=fp64" in options:
+                raise Skipped("fp64 is for the CPU only")
+            options += ("--target=cuda:sm_80", "--simulate")
         require_success(self.run_mpc(model, *options, output=output), "mpc")
         require(output.exists(), "mpc wrote no trainer")
         return Trainer(self, output)
@@ -149,8 +160,12 @@ class Trainer:
     def __init__(self, bench, program):
         self.bench, self.program = bench, Path(program)
 
+    def command(self, command, *options):
+        device = ["--device", "sim"] if self.bench.target == "cuda" and "--device" not in options else []
+        return [str(word) for word in (self.program, command, *options, *device)]
+
     def run(self, command, *options, **more):
-        return execute([self.program, command, *options], cwd=self.bench.folder, **more)
+        return execute(self.command(command, *options), cwd=self.bench.folder, **more)
 
     def must(self, command, *options, **more):
         return require_success(self.run(command, *options, **more), command)
@@ -288,11 +303,11 @@ PLAIN = ("--momentum", 0, "--weight-decay", 0, "--no-shuffle")
 # ---------------------------------------------------------------- the runner
 
 
-def run_one(name, function, build, keep):
+def run_one(name, function, build, keep, target):
     folder = Path(tempfile.mkdtemp(prefix="mpc-e2e-"))
     start = time.time()
     try:
-        function(Workbench(build, folder))
+        function(Workbench(build, folder, target))
         result, message = "passed", ""
     except Skipped as why:
         result, message = "skipped", str(why)
@@ -313,6 +328,7 @@ def main(description, tests=None):
     """Runs the tests (name → function; default: the calling script's test_… functions)."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--build", type=Path, required=True, help="the build folder")
+    parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu", help="cuda: trainers for GPUs, on the simulator")
     parser.add_argument("--only", default="", help="regular expression of test names")
     parser.add_argument("--keep", action="store_true", help="keep the tests' folders")
     parser.add_argument("-v", action="store_true", help="a line per test")
@@ -324,7 +340,7 @@ def main(description, tests=None):
     chosen = {n: f for n, f in tests.items() if re.search(args.only, n)}
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     with ThreadPoolExecutor(args.j) as pool:
-        for job in [pool.submit(run_one, n, f, args.build.resolve(), args.keep) for n, f in chosen.items()]:
+        for job in [pool.submit(run_one, n, f, args.build.resolve(), args.keep, args.target) for n, f in chosen.items()]:
             name, result, message, seconds = job.result()
             counts[result] += 1
             if args.v or result != "passed":

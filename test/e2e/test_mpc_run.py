@@ -53,11 +53,17 @@ def test_folders_are_counted_by_what_happened(bench):
                                                 [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])], [numpy_helper.from_array(np.array([1, 2]), "w")]),
                               opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     wrong = folder(bench, "wrong", mixed, [x], [x])
-    done = run(bench, "-v", "--test-data", good, value, kind, shape, unknown, wrong)
+    # What counts is what the compiler means, not the words of a name in its message.
+    mixed.graph.node[0].name = "not supported"
+    named = folder(bench, "named", mixed, [x], [x])
+    sizes = folder(bench, "sizes", model_of([node("Reshape", "x s", "y")], {"x": [2], "s": ([1], TensorProto.INT64)}, {"y": [2]}, {}),
+                   [x, np.array([2])], [x])
+    done = run(bench, "-v", "--test-data", good, value, kind, shape, unknown, wrong, named, sizes)
     require(done.code == 1, f"exit {done.code}")
-    require_match("1 passed, 4 failed, 1 unsupported", done.out, "the counts")
+    require_match("1 passed, 5 failed, 2 unsupported", done.out, "the counts")
     for text in ("failed: .*value: .*element 1", "failed: .*type: .*float32, want float64", r"failed: .*shape: .*\[2\], want \[1, 2\]",
-                 "unsupported: .*unknown: .*Unique", "failed: .*wrong: .*INT64.*Cast"):
+                 "unsupported: .*unknown: .*Unique", "failed: .*wrong: .*INT64.*Cast",
+                 "failed: .*named: .*not supported", "unsupported: .*sizes: .*known at compile time"):
         require_match(text, done.err, "the messages")
 
 

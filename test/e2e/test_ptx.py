@@ -1,4 +1,4 @@
-"""GPU code of whole models: NVIDIA's assembler takes it for every architecture, without spills; large tensors are read and written 16 bytes at a time.
+"""GPU code of whole models: NVIDIA's assembler takes it for every architecture, without spills; wide accesses; bytes that are moved beside bytes that must be.
 
     test_ptx.py --build BUILD [--only REGEX] [-v]
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto
 
+import large_models
 from support import Skipped, execute, main, model_of, node, require, require_match, require_success
 
 MODELS = Path(__file__).resolve().parent.parent.parent / "models"
@@ -58,10 +59,48 @@ def embedding_model():
     return model_of(nodes, {"i": (["N", 8], TensorProto.INT64)}, {"y": ["N", 8, 3000]}, weights)
 
 
-def test_half_models_on_every_architecture(bench):
-    for name in ("mlp_ln", "fashion_cnn"):
-        for base, architectures in ((70, BEFORE_BF16), (80, FROM_BF16)):
-            assemble(bench, ptx_of(bench, MODELS / f"{name}.onnx", base, "--batch=64", "--precision=fp16"), architectures, name)
+def every_architecture(bench, name, model, batch):
+    for base, architectures in ((70, BEFORE_BF16), (80, FROM_BF16)):
+        assemble(bench, ptx_of(bench, model, base, f"--batch={batch}", "--precision=fp16"), architectures, name)
+
+
+def test_small_models_on_every_architecture(bench):
+    for name in ("linear", "mlp", "mlp_ln", "fashion_cnn", "simple_cnn"):
+        every_architecture(bench, name, MODELS / f"{name}.onnx", 64)
+
+
+def test_resnet_on_every_architecture(bench):
+    every_architecture(bench, "resnet18_cifar", large_models.resnet18_cifar(), 32)
+
+
+def test_transformers_on_every_architecture(bench):
+    every_architecture(bench, "bert_tiny", large_models.bert_tiny(), 16)
+    every_architecture(bench, "gpt_tiny", large_models.gpt_tiny(), 8)
+
+
+def test_large_models_in_bf16_and_fp32(bench):
+    for name, build in large_models.MODELS.items():
+        for precision, base in (("bf16", 80), ("fp32", 70)):
+            assemble(bench, ptx_of(bench, build(), base, "--batch=8", f"--precision={precision}"), (base, 120), f"{name} {precision}")
+
+
+# Bytes that the kernels of a gradient step move, of those that are necessary (compiler/driver/KernelTraffic.h).
+# fashion_cnn: the gradient of a max-pool is a kernel of its own, which the two of the norm before it read.
+MOST_BYTES = {"fashion_cnn": 1.85}
+
+
+def test_bytes_moved(bench):
+    models = {name: (MODELS / f"{name}.onnx", 64) for name in ("linear", "mlp", "mlp_ln", "fashion_cnn", "simple_cnn")}
+    models |= {name: (build(), 16) for name, build in large_models.MODELS.items()}
+    for name, (model, batch) in models.items():
+        done = bench.run_mpc(model, f"--batch={batch}", "--precision=fp16", "--target=cuda:sm_80", "--report=cost", "--emit=plan", output=bench.path("plan"))
+        require_success(done, "mpc --report=cost")
+        found = dict((entry, (int(moved), int(least))) for entry, moved, least in
+                     re.findall(r"^cost of (\w+):.*\n.*the kernels move (\d+) bytes, (\d+) are necessary", done.out, re.M))
+        require({"gradients", "apply", "predict"} <= set(found), f"{name}: {sorted(found)}")
+        for entry, (moved, least) in found.items():
+            require(least <= moved, f"{name}: {entry} moves {moved} bytes of {least}")
+            require(moved <= MOST_BYTES.get(name, 1.3) * least, f"{name}: {entry} moves {moved} bytes, {least} are necessary")
 
 
 def test_other_precisions(bench):
@@ -91,10 +130,41 @@ def test_wide_accesses(bench):
     require(found >= 2, f"{found} kernels with accesses of 16 bytes")
 
 
+def product_model():
+    """Convolutions as a residual network has them, with groups, and matrix products of every kind of side: a batch of them, and transposed."""
+    random = np.random.default_rng(2)
+    filters = {"A": (64, 3, 7, 7), "B": (64, 64, 3, 3), "C": (128, 64, 3, 3), "D": (128, 64, 1, 1), "E": (128, 1, 3, 3), "F": (128, 32, 3, 3)}
+    weights = {name: (random.normal(size=shape) / np.prod(shape[1:]) ** 0.5).astype(np.float32) for name, shape in filters.items()}
+    weights["G"] = (random.normal(size=(128, 1000)) / 11).astype(np.float32)
+    nodes = [node("Conv", "x A", "a", strides=[2, 2], pads=[3, 3, 3, 3]), node("Conv", "a B", "b", pads=[1, 1, 1, 1]), node("Relu", "b", "r"),
+             node("Conv", "r C", "c", strides=[2, 2], pads=[1, 1, 1, 1]), node("Conv", "r D", "d", strides=[2, 2]), node("Add", "c d", "s"),
+             node("Conv", "s E", "e", pads=[1, 1, 1, 1], group=128), node("Conv", "e F", "f", pads=[2, 2, 2, 2], dilations=[2, 2], group=4),
+             node("Reshape", "f to_rows", "t"), node("Transpose", "t", "u", perm=[0, 2, 1]), node("MatMul", "t u", "v"), node("MatMul", "v t", "w"),
+             node("ReduceMean", "w", "m", axes=[2], keepdims=0), node("MatMul", "m G", "y")]
+    weights["to_rows"] = np.array([0, 128, -1], np.int64)
+    return model_of(nodes, {"x": ["N", 3, 64, 64]}, {"y": ["N", 1000]}, weights)
+
+
+def test_products_on_every_architecture(bench):
+    """Tensor cores for halves from sm_80 on; nothing is rounded to fewer bits than f32 where the model is f32."""
+    cores = r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.%s\.%s\.f32"
+    for precision, base, architectures in (("fp16", 70, BEFORE_BF16), ("fp16", 80, FROM_BF16), ("bf16", 80, FROM_BF16), ("fp32", 70, BEFORE_BF16),
+                                           ("fp32", 80, FROM_BF16)):
+        text = ptx_of(bench, product_model(), base, "--batch=32", f"--precision={precision}")
+        for kind in ("matmul", "conv", "conv_backward_data", "conv_backward_weights"):
+            require_match(rf"\.visible \.entry {kind}_\d", text, precision)
+        half = {"fp16": "f16", "bf16": "bf16"}.get(precision)
+        if half and base == 80:
+            require_match(cores % (half, half), text, precision)
+            require_match(r"ldmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared", text, precision)
+        else:
+            require("mma.sync" not in text, f"{precision} for sm_{base}: tensor cores")
+        assemble(bench, text, architectures, f"products in {precision}")
+
+
 def test_refused(bench):
     """What there is no code for is said before anything is read."""
-    for options, says in ((["--target=cuda"], "no runtime yet.*--target=cpu"),
-                          (["--target=cuda:sm_70,sm_90", "--precision=bf16", "--emit=ptx"], "bf16 needs sm_80.*--target=cuda:sm_90 or --precision=fp16"),
+    for options, says in ((["--target=cuda:sm_70,sm_90", "--precision=bf16", "--emit=ptx"], "bf16 needs sm_80.*--target=cuda:sm_90 or --precision=fp16"),
                           (["--target=cuda:sm_75", "--precision=bf16", "--emit=ptx"], "use --precision=fp16"),
                           (["--target=cuda", "--precision=fp64", "--emit=ptx"], "fp64.*--target=cpu"),
                           (["--target=cuda:sm_60", "--emit=ptx"], "'sm_60' is no architecture.*sm_70"),

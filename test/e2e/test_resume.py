@@ -122,8 +122,8 @@ def test_signals_stop_cleanly(bench):
 
 
 def start_training(trainer, data, options, out, metrics):
-    command = [trainer.program, "train", "--data", data, "--out", out, "--metrics", metrics, *options]
-    return subprocess.Popen([str(c) for c in command], cwd=trainer.bench.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    command = trainer.command("train", "--data", data, "--out", out, "--metrics", metrics, *options)
+    return subprocess.Popen(command, cwd=trainer.bench.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for_steps(process, count, metrics):

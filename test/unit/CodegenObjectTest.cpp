@@ -23,6 +23,8 @@ std::string addingKernels(int count) {
   return text;
 }
 
+const mpc::MakeDevice kNoDevice = nullptr;
+
 struct LoadedProgram {
   std::unique_ptr<llvm::orc::LLJIT> jit;
   const MpcProgram *program = nullptr;
@@ -51,6 +53,10 @@ LoadedProgram compileAndLoad(int kernels, unsigned threads, const std::string &j
     return loaded;
   }
   loaded.jit = llvm::cantFail(llvm::orc::LLJITBuilder().create());
+  // The runtime's, which a trainer is linked with.
+  llvm::cantFail(loaded.jit->getMainJITDylib().define(llvm::orc::absoluteSymbols(
+      {{loaded.jit->mangleAndIntern("mpc_make_cpu_device"),
+        {llvm::orc::ExecutorAddr::fromPtr(&kNoDevice), llvm::JITSymbolFlags::Exported}}})));
   auto buffer = llvm::MemoryBuffer::getFile(object);
   llvm::cantFail(loaded.jit->addObjectFile(std::move(*buffer)));
   loaded.program = llvm::cantFail(loaded.jit->lookup("mpc_program")).toPtr<const MpcProgram *>();
@@ -70,6 +76,7 @@ TEST(CodegenObject, DefinesTheProgram) {
     const MpcProgram &program = *loaded.program;
     EXPECT_EQ(program.abi, MPC_PROGRAM_ABI);
     EXPECT_EQ(program.kernel_count, uint32_t(kernels));
+    EXPECT_EQ(program.make_device, &kNoDevice);
     EXPECT_EQ(std::string(program.json, program.json_size), json);
     EXPECT_EQ(std::string(reinterpret_cast<const char *>(program.data), program.data_size), bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(program.data) % 64, 0u);

@@ -1,5 +1,6 @@
 //===- CpuConversionTest.cpp - half conversions, every code and every tie ----------===//
 
+#include "runtime/cpu/ConvertElements.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Widen.h"
 #include <cmath>

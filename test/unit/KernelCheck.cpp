@@ -2,14 +2,18 @@
 //
 //   mpc MODEL.onnx --emit=plan -o plan.mlir && kernel-check plan.mlir [--cpu=NAME] [--time]
 //
-// gpu-kernel-check is the same with the kernels as GPU code, on the simulator. Runs each distinct
-// kernel on random arguments. Prints those whose results differ; with
-// --time also what each costs on one thread. Differences of a few elements are those of a
-// cancellation that rounding decides; more than one in a thousand is a failure.
+// gpu-kernel-check is the same with the kernels as GPU code, on the simulator, and with the
+// generated products of all library commands. Runs each distinct kernel on random arguments. Prints
+// those whose results differ; with --time also what each costs on one thread. Differences of a few
+// elements are those of a cancellation that rounding decides; more than one in a thousand is a
+// failure. A product may have none.
 //
 //===----------------------------------------------------------------------------------===//
 
 #include "KernelRunner.h"
+#ifdef MPC_TEST_ON_SIMULATOR
+#include "ProductRunner.h"
+#endif
 #include <chrono>
 
 using namespace mpc::test;
@@ -43,7 +47,34 @@ Difference compare(const Tensor &want, const Tensor &got, mlir::Type element) {
 
 #ifdef MPC_TEST_ON_SIMULATOR
 double timeOf(KernelRunner &, mlir::func::FuncOp, const std::vector<void *> &) { return NAN; }
+
+/// Prints what is wrong with the products, and how long the simulator takes; how many there are, and
+/// how many are wrong.
+std::pair<int, int> checkProducts(KernelRunner &runner, bool timed) {
+  int bad = 0;
+  llvm::SmallVector<mlir::Operation *> products = mpc::gpu::distinctProducts(*runner.module);
+  for (mlir::Operation *product : products) {
+    std::string name = mpc::gpu::productFunctions(product)[0].name;
+    if (std::string problem = checkProduct(*runner.backend, product); !problem.empty()) {
+      ++bad;
+      std::printf("%s: %s\n", name.c_str(), problem.c_str());
+    }
+    if (!timed)
+      continue;
+    std::vector<Tensor> arguments;
+    std::mt19937 generator(1);
+    for (mlir::Type type : product->getOperandTypes())
+      arguments.push_back(randomTensor(type, generator));
+    auto start = std::chrono::steady_clock::now();
+    runProduct(*runner.backend, product, arguments);
+    std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    std::printf("%-60s %8.1f ms on the simulator\n", name.c_str(), seconds.count() * 1e3);
+  }
+  return {int(products.size()), bad};
+}
 #else
+std::pair<int, int> checkProducts(KernelRunner &, bool) { return {0, 0}; }
+
 /// Best of five runs over the whole range on this thread, in seconds.
 double timeOf(KernelRunner &runner, mlir::func::FuncOp kernel, std::vector<void *> buffers) {
   using Function = void (*)(int64_t, int64_t, void *const *);
@@ -143,6 +174,8 @@ int main(int argc, char **argv) {
     ++kernels;
     bad += !check(runner, kernel, timed);
   }
-  std::printf("%d kernels, %d wrong\n", kernels, bad);
+  auto [products, badProducts] = checkProducts(runner, timed);
+  bad += badProducts;
+  std::printf("%d kernels, %d wrong\n", kernels + products, bad);
   return bad != 0;
 }

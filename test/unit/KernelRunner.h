@@ -139,7 +139,31 @@ inline Tensor randomTensor(mlir::Type type, std::mt19937 &generator, int64_t lim
   return values;
 }
 
+/// Distance from 1 to the type's next number.
+inline double epsilonOf(mlir::Type element) {
+  return element.isF64()    ? 0x1p-52
+         : element.isF16()  ? 0x1p-10
+         : element.isBF16() ? 0x1p-7
+                            : 0x1p-23;
+}
+
 #ifdef MPC_TEST_ON_SIMULATOR
+inline double largestFinite(const Tensor &tensor) {
+  double largest = 1;
+  for (double x : tensor.data)
+    largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : largest;
+  return largest;
+}
+
+/// Elements of the kernel's longest sum.
+inline double longestSum(mlir::func::FuncOp kernel) {
+  double summed = 0;
+  for (ReduceOp reduce : kernel.getOps<ReduceOp>())
+    summed = std::max(summed, double(elementsOf(tensorShape(reduce.getInput()))) /
+                                  elementsOf(tensorShape(reduce.getResult())));
+  return summed;
+}
+
 /// How far apart the CPU and a GPU may be: 4 units in the last place, and √n · ε for a sum of n.
 inline void expectMatchesCpu(const std::string &text, const std::vector<Tensor> &arguments,
                              const std::vector<Tensor> &results) {
@@ -147,20 +171,11 @@ inline void expectMatchesCpu(const std::string &text, const std::vector<Tensor> 
   ASSERT_TRUE(cpu.ok());
   mlir::func::FuncOp kernel = cpu.kernel();
   std::vector<Tensor> expected = cpu.run(kernel, arguments);
-  double summed = 0;
-  for (ReduceOp reduce : kernel.getOps<ReduceOp>())
-    summed = std::max(summed, double(elementsOf(tensorShape(reduce.getInput()))) /
-                                  elementsOf(tensorShape(reduce.getResult())));
   for (size_t r = 0; r < expected.size(); ++r) {
     mlir::Type element = mlir::getElementTypeOrSelf(kernel.getResultTypes()[r]);
-    double epsilon = element.isF64()    ? 0x1p-52
-                     : element.isF16()  ? 0x1p-10
-                     : element.isBF16() ? 0x1p-7
-                                        : 0x1p-23;
-    double largest = 1;
-    for (double x : expected[r].data)
-      largest = std::isfinite(x) ? std::max(largest, std::abs(x)) : largest;
-    double ofSum = std::sqrt(summed) * (element.isF64() ? 0x1p-52 : 0x1p-23) * largest;
+    double epsilon = epsilonOf(element);
+    double ofSum = std::sqrt(longestSum(kernel)) * (element.isF64() ? 0x1p-52 : 0x1p-23) *
+                   largestFinite(expected[r]);
     for (size_t i = 0, shown = 0; i < expected[r].data.size() && shown < 5; ++i) {
       double want = expected[r].data[i], got = results[r].data[i];
       double scale = std::max(std::abs(want), 0x1p-14); // f16's least normal number
@@ -189,7 +204,7 @@ inline void expectMatchesReference(const std::string &text, int64_t limit = 3,
                       split = runner.run(kernel, arguments, 3);
   for (size_t r = 0; r < expected.size(); ++r) {
     mlir::Type element = mlir::getElementTypeOrSelf(kernel.getResultTypes()[r]);
-    double step = element.isF16() ? 0x1p-10 : element.isBF16() ? 0x1p-7 : tolerance;
+    double step = element.isF16() || element.isBF16() ? epsilonOf(element) : tolerance;
     ASSERT_EQ(expected[r].data.size(), first[r].data.size());
     int shown = 0;
     for (size_t i = 0; i < expected[r].data.size() && shown < 5; ++i) {

@@ -4,6 +4,7 @@
 #define MPC_TEST_UNIT_LIBRARYTESTSUPPORT_H
 
 #include "runtime/core/ProgramCheck.h"
+#include "runtime/cpu/ConvertElements.h"
 #include "runtime/cpu/ConvolutionShape.h"
 #include "runtime/cpu/Library.h"
 #include "runtime/cpu/Widen.h"
@@ -61,10 +62,8 @@ public:
     values.resize(size_t(elements(o)));
     for (double &v : values)
       v = uniform(random);
-    cpu::convertElements(ElementType::f64, values.data(), o.type, library->at(o.buffer),
-                         elements(o));
-    cpu::convertElements(o.type, library->at(o.buffer), ElementType::f64, values.data(),
-                         elements(o));
+    convertElements(ElementType::f64, values.data(), o.type, library->at(o.buffer), elements(o));
+    convertElements(o.type, library->at(o.buffer), ElementType::f64, values.data(), elements(o));
   }
 
   static int64_t elements(const Operand &o) {
@@ -79,8 +78,8 @@ public:
   void expect(const std::vector<double> &sums, const std::vector<double> &magnitudes,
               const std::string &what) {
     std::vector<double> got(sums.size());
-    cpu::convertElements(c.result.type, library->at(c.result.buffer), ElementType::f64, got.data(),
-                         int64_t(got.size()));
+    convertElements(c.result.type, library->at(c.result.buffer), ElementType::f64, got.data(),
+                    int64_t(got.size()));
     double sum_error = c.lhs.type == ElementType::f64 ? 1e-15 : 1e-6;
     double rounding = c.result.type == ElementType::f16    ? 0x1.01p-11
                       : c.result.type == ElementType::bf16 ? 0x1.01p-8

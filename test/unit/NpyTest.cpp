@@ -203,7 +203,7 @@ std::string deflatedArchive(const std::string &name, const std::string &content)
                        number(name.size(), 2) + number(0, 2);
   std::string local = "PK\3\4" + common + name + packed;
   std::string directory =
-      "PK\1\2" + number(20, 2) + common + number(0, 2 + 2 + 2 + 4) + number(0, 4) + name;
+      "PK\1\2" + number(20, 2) + common + number(0, 2 + 2 + 2) + number(0, 4) + number(0, 4) + name;
   return local + directory + "PK\5\6" + number(0, 4) + number(1, 2) + number(1, 2) +
          number(directory.size(), 4) + number(local.size(), 4) + number(0, 2);
 }

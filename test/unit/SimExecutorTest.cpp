@@ -7,6 +7,7 @@
 
 #include "runtime/sim/Executor.h"
 #include <cmath>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <numeric>
 
@@ -32,11 +33,11 @@ std::string runOn(std::vector<uint32_t> &data, const Launch &launch) {
 
 uint32_t *argument(void **parameters) { return *static_cast<uint32_t **>(parameters[0]); }
 uint32_t load(const uint32_t *address) {
-  mpc_sim_access(address, sizeof *address, 0);
+  mpc_sim_access(address, sizeof *address, 0, sizeof *address);
   return *address;
 }
 void store(uint32_t *address, uint32_t value) {
-  mpc_sim_access(address, sizeof *address, 1);
+  mpc_sim_access(address, sizeof *address, 1, sizeof *address);
   *address = value;
 }
 uint32_t index() { return mpc_sim_ctaid_x() * 64 + mpc_sim_tid_x(); }
@@ -77,6 +78,29 @@ TEST(SimExecutor, AccessOutsideOfEveryBuffer) {
   EXPECT_TRUE(memory.remove(bytes));
   EXPECT_FALSE(memory.remove(bytes));
   EXPECT_FALSE(memory.contains(bytes, 1));
+}
+
+// Bytes that are read and those that are written, also, in one launch; a word of which one byte is.
+TEST(SimExecutor, WhatALaunchTouched) {
+  alignas(4) char bytes[64] = {};
+  char *pointer = bytes;
+  void *parameters[] = {&pointer};
+  MemoryMap memory;
+  memory.add(bytes, sizeof bytes);
+  auto kernel = [](void **parameters) {
+    char *start = *static_cast<char **>(parameters[0]);
+    mpc_sim_access(start, 4, 0, 4);
+    mpc_sim_access(start + 4, 4, 0, 4);
+    mpc_sim_access(start + 4, 8, 1, 4);
+    mpc_sim_access(start + 33, 1, 0, 1);
+  };
+  Report report;
+  EXPECT_EQ(run({"k", kernel, 1, 0, 0, 0}, {1, 1, 1}, {1, 1, 1}, parameters, memory, &report), "");
+  auto start = reinterpret_cast<uintptr_t>(bytes);
+  std::vector<std::array<uintptr_t, 3>> touched;
+  for (const Touched &piece : report.touched)
+    touched.push_back({piece.begin - start, piece.end - start, piece.isWritten});
+  EXPECT_EQ(touched, (std::vector<std::array<uintptr_t, 3>>{{0, 4, 0}, {4, 12, 1}, {33, 34, 0}}));
 }
 
 // A sum over 64 threads, as generated code does it: inside warps by shuffles, between them through
@@ -232,4 +256,118 @@ TEST(SimExecutor, RoundingToBf16) {
   EXPECT_EQ(mpc_sim_round_bf16(3.4e38f), 0x7f80);   // to infinity
   EXPECT_EQ(mpc_sim_round_bf16(0x1p-133f), 1);      // subnormal
   EXPECT_TRUE((mpc_sim_round_bf16(NAN) & 0x7fff) > 0x7f80);
+}
+
+// Tensor cores: a warp's product against the definition. Where an element lies is written out here
+// as the PTX ISA has it, element by element.
+TEST(SimExecutor, TensorCores) {
+  constexpr uint32_t kWords = 10;
+  std::vector<uint32_t> data(32 * kWords);
+  float a[16][16], b[16][8], c[16][8];
+  auto small = [](int i) { return float(i % 7 - 3) * 0.5f; };
+  auto f16 = [](float value) { // of -1.5 … 1.5 in halves
+    uint32_t magnitude = value == 0                ? 0
+                         : std::abs(value) == 0.5f ? 0x3800
+                         : std::abs(value) == 1.0f ? 0x3c00
+                                                   : 0x3e00;
+    return magnitude | (value < 0 ? 0x8000u : 0u);
+  };
+  for (int i = 0; i < 16; ++i)
+    for (int k = 0; k < 16; ++k)
+      a[i][k] = small(5 * i + 3 * k);
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 8; ++j)
+      b[i][j] = small(11 * i + 2 * j), c[i][j] = small(i + 13 * j);
+  for (int type : {MPC_SIM_F16, MPC_SIM_BF16}) {
+    auto half = [&](float value) -> uint32_t {
+      return type == MPC_SIM_F16 ? f16(value) : mpc_sim_round_bf16(value);
+    };
+    for (int lane = 0; lane < 32; ++lane) {
+      uint32_t *words = data.data() + lane * kWords;
+      int group = lane >> 2, place = lane % 4;
+      for (int i = 0; i < 8; ++i) { // a_i
+        int row = (i >= 0 && i < 2) || (i >= 4 && i < 6) ? group : group + 8;
+        int column = i < 4 ? place * 2 + (i & 1) : place * 2 + (i & 1) + 8;
+        words[i / 2] = (i & 1 ? words[i / 2] : 0) | half(a[row][column]) << (i & 1) * 16;
+      }
+      for (int i = 0; i < 4; ++i) { // b_i
+        int row = i < 2 ? place * 2 + (i & 1) : place * 2 + (i & 1) + 8;
+        words[4 + i / 2] = (i & 1 ? words[4 + i / 2] : 0) | half(b[row][group]) << (i & 1) * 16;
+      }
+      for (int i = 0; i < 4; ++i) // c_i
+        std::memcpy(&words[6 + i], &c[i < 2 ? group : group + 8][place * 2 + (i & 1)], 4);
+    }
+    auto kernel = [](void **parameters) {
+      mpc_sim_multiply(MPC_SIM_F16, argument(parameters) + mpc_sim_tid_x() * kWords);
+    };
+    auto kernelBf16 = [](void **parameters) {
+      mpc_sim_multiply(MPC_SIM_BF16, argument(parameters) + mpc_sim_tid_x() * kWords);
+    };
+    Launch launch{type == MPC_SIM_F16 ? +kernel : +kernelBf16, 1, 32};
+    ASSERT_EQ(runOn(data, launch), "");
+    for (int lane = 0; lane < 32; ++lane)
+      for (int i = 0; i < 4; ++i) {
+        int row = i < 2 ? lane >> 2 : (lane >> 2) + 8, column = lane % 4 * 2 + (i & 1);
+        float want = c[row][column], got;
+        for (int k = 0; k < 16; ++k)
+          want += a[row][k] * b[k][column];
+        std::memcpy(&got, &data[lane * kWords + i], 4);
+        EXPECT_EQ(got, want) << lane << " " << i;
+      }
+  }
+}
+
+// ldmatrix: two neighbors of a row, or of a column, of each of four matrices of 8×8 halves.
+TEST(SimExecutor, MatricesFromSharedMemory) {
+  static bool transposed;
+  auto kernel = [](void **parameters) {
+    uint32_t lane = mpc_sim_tid_x(), words[4];
+    for (uint32_t i = 0; i < 4; ++i) // half number n of shared memory is n
+      store(shared() + lane * 4 + i, (lane * 8 + i * 2) | (lane * 8 + i * 2 + 1) << 16);
+    mpc_sim_warp_barrier(~0u);
+    mpc_sim_load_matrices(transposed, shared() + lane * 4, words);
+    for (uint32_t i = 0; i < 4; ++i)
+      store(argument(parameters) + lane * 4 + i, words[i]);
+  };
+  for (bool isTransposed : {false, true}) {
+    transposed = isTransposed;
+    std::vector<uint32_t> data(128);
+    ASSERT_EQ(runOn(data, {kernel, 1, 32}), "");
+    for (uint32_t lane = 0; lane < 32; ++lane)
+      for (uint32_t i = 0; i < 4; ++i) {
+        uint32_t line = lane / 4, first = lane % 4 * 2;
+        uint32_t low = i * 64 + (transposed ? first * 8 + line : line * 8 + first);
+        uint32_t high = i * 64 + (transposed ? (first + 1) * 8 + line : line * 8 + first + 1);
+        EXPECT_EQ(data[lane * 4 + i], low | high << 16);
+      }
+  }
+}
+
+// A load that counts on more alignment than its address has; bytes of one word that two threads
+// write each for itself.
+TEST(SimExecutor, AlignmentAndPartsOfWords) {
+  std::vector<uint32_t> data(64);
+  auto wide = [](void **parameters) { mpc_sim_access(argument(parameters) + 1, 8, 0, 8); };
+  EXPECT_NE(runOn(data, {wide, 1, 32}).find("not aligned as its code says"), std::string::npos);
+  auto bytes = [](void **parameters) {
+    auto *own = reinterpret_cast<unsigned char *>(argument(parameters)) + mpc_sim_tid_x();
+    mpc_sim_access(own, 1, 1, 1);
+    *own = static_cast<unsigned char>(mpc_sim_tid_x());
+  };
+  EXPECT_EQ(runOn(data, {bytes, 1, 64}), "");
+  auto overlapping = [](void **parameters) {
+    auto *own = reinterpret_cast<unsigned char *>(argument(parameters)) + mpc_sim_tid_x();
+    mpc_sim_access(own, 2, 1, 1);
+  };
+  EXPECT_NE(runOn(data, {overlapping, 1, 32}).find("accesses what another thread writes"),
+            std::string::npos);
+  auto wordOverByte = [](void **parameters) {
+    auto *first = reinterpret_cast<unsigned char *>(argument(parameters));
+    if (mpc_sim_tid_x() == 0)
+      mpc_sim_access(first + 2, 1, 1, 1);
+    else
+      mpc_sim_access(first, 4, 0, 4);
+  };
+  EXPECT_NE(runOn(data, {wordOverByte, 1, 2}).find("accesses what another thread writes"),
+            std::string::npos);
 }

@@ -4,7 +4,7 @@
 #define MPC_TEST_UNIT_SIMULATORBACKEND_H
 
 #include "CpuBackend.h"
-#include "compiler/codegen/gpu/Launch.h"
+#include "compiler/codegen/gpu/Product.h"
 #include "compiler/target/cuda/CudaTarget.h"
 #include "runtime/sim/Executor.h"
 #include <dlfcn.h>
@@ -44,16 +44,29 @@ public:
   std::string run(mlir::func::FuncOp kernel, std::vector<void *> buffers, int /*pieces*/) {
     Storage scratch(gpu::scratchBytes(kernel));
     buffers.push_back(scratch.data());
+    std::vector<std::pair<void *, size_t>> parameters;
+    for (const KernelBuffer &buffer : distinctBuffers(kernel, scratch.bytes))
+      parameters.push_back({buffers[buffer.position], buffer.bytes});
+    return launch(gpu::functions(kernel), parameters);
+  }
+
+  std::string launch(llvm::ArrayRef<gpu::Function> functions, llvm::ArrayRef<Storage> buffers) {
+    std::vector<std::pair<void *, size_t>> parameters;
+    for (const Storage &buffer : buffers)
+      parameters.push_back({buffer.data(), buffer.bytes});
+    return launch(functions, parameters);
+  }
+
+  /// One function after the other, on these parameters: pointers to so many bytes.
+  std::string launch(llvm::ArrayRef<gpu::Function> functions,
+                     std::vector<std::pair<void *, size_t>> buffers) {
     sim::MemoryMap memory;
-    std::vector<void *> pointers;
-    for (const KernelBuffer &buffer : distinctBuffers(kernel, scratch.bytes)) {
-      pointers.push_back(buffers[buffer.position]);
-      memory.add(pointers.back(), buffer.bytes);
-    }
     std::vector<void *> parameters;
-    for (void *&pointer : pointers)
+    for (auto &[pointer, bytes] : buffers) {
+      memory.add(pointer, bytes);
       parameters.push_back(&pointer);
-    for (const gpu::Function &function : gpu::functions(kernel)) {
+    }
+    for (const gpu::Function &function : functions) {
       const MpcSimKernel *entry = find(function.name);
       if (!entry || entry->parameters != parameters.size())
         return "the image has no such kernel " + function.name;

@@ -13,6 +13,7 @@
 #include "compiler/driver/Registration.h"
 #include "compiler/import/Import.h"
 #include "compiler/ops/OnnxConversion.h"
+#include "compiler/ops/Unsupported.h"
 #include "compiler/target/cpu/CpuTarget.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
@@ -78,7 +79,7 @@ llvm::Error loadKernels(ModuleOp module, const CompileOptions &options,
 } // namespace
 
 std::unique_ptr<Inference> Inference::compile(const CompileOptions &options, int threads,
-                                              std::string &messages) {
+                                              CompileFailure &failure) {
   llvm::InitializeNativeTarget();
   llvm::InitializeNativeTargetAsmPrinter();
   llvm::InitializeNativeTargetAsmParser();
@@ -87,7 +88,8 @@ std::unique_ptr<Inference> Inference::compile(const CompileOptions &options, int
   MLIRContext context(registry);
   context.loadAllAvailableDialects();
   ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
-    messages += messageText(diagnostic) + "\n";
+    failure.messages += messageText(diagnostic) + "\n";
+    failure.unsupported &= isUnsupported(diagnostic);
     return success();
   });
   WeightStore weights;
@@ -95,17 +97,17 @@ std::unique_ptr<Inference> Inference::compile(const CompileOptions &options, int
   if (!module)
     return nullptr;
   auto impl = std::make_unique<Impl>();
-  auto give = [&](llvm::Error error) { messages += llvm::toString(std::move(error)) + "\n"; };
-  if (llvm::Error error = loadKernels(*module, options, impl->jit, impl->kernels)) {
-    give(std::move(error));
+  auto fail = [&](const std::string &message) {
+    failure.messages += message + "\n";
+    failure.unsupported = false;
     return nullptr;
-  }
+  };
+  if (llvm::Error error = loadKernels(*module, options, impl->jit, impl->kernels))
+    return fail(llvm::toString(std::move(error)));
   llvm::raw_svector_ostream stream(impl->data);
-  llvm::Expected<std::string> json = writeProgram(*module, options, weights, nullptr, stream);
-  if (!json) {
-    give(json.takeError());
-    return nullptr;
-  }
+  llvm::Expected<std::string> json = writeProgram(*module, options, weights, nullptr, {}, stream);
+  if (!json)
+    return fail(llvm::toString(json.takeError()));
   impl->json = std::move(*json);
   impl->raw = {MPC_PROGRAM_ABI,      uint32_t(impl->kernels.size()),
                impl->json.data(),    impl->json.size(),
@@ -115,8 +117,7 @@ std::unique_ptr<Inference> Inference::compile(const CompileOptions &options, int
     impl->program = Program::load(impl->raw);
     impl->device = makeCpuDevice(impl->program, threads);
   } catch (const std::runtime_error &problem) {
-    messages += std::string(problem.what()) + "\n";
-    return nullptr;
+    return fail(problem.what());
   }
   return std::unique_ptr<Inference>(new Inference(std::move(impl)));
 }

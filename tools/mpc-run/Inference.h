@@ -11,13 +11,18 @@
 
 namespace mpc {
 
+/// Why a model could not be compiled.
+struct CompileFailure {
+  std::string messages;    ///< the compiler's, one per line
+  bool unsupported = true; ///< all of them are about something that mpc does not have
+};
+
 /// A model's inference program in this process. Outputs have the order of the ONNX graph's.
 class Inference {
 public:
-  /// Imports, compiles and loads `options.model`. Diagnostics of the compiler go to `messages`, one
-  /// per line; null on failure.
+  /// Imports, compiles and loads `options.model`; null on failure.
   static std::unique_ptr<Inference> compile(const CompileOptions &options, int threads,
-                                            std::string &messages);
+                                            CompileFailure &failure);
   ~Inference();
 
   const Program &program() const;

@@ -63,41 +63,26 @@ Array readOutput(Inference &inference, const std::string &name) {
   return Array::make(fileTypeOf(tensor.type), tensor.shape, std::move(bytes), name);
 }
 
-/// Whether every message of the compiler names something that it does not have (an operator, a
-/// type, an operand that is not constant). Whatever else it says is a failure: of the file, or its
-/// own.
-bool isAboutSupport(llvm::StringRef messages) {
-  llvm::SmallVector<llvm::StringRef> lines;
-  messages.split(lines, '\n', -1, false);
-  return llvm::all_of(lines, [](llvm::StringRef line) {
-    return llvm::any_of(std::initializer_list<llvm::StringRef>{"has no handler", "not supported",
-                                                               "known at compile time",
-                                                               "which mpc does not have",
-                                                               "inputs must be tensors"},
-                        [&](llvm::StringRef words) { return line.contains(words); });
-  });
-}
-
 std::unique_ptr<Inference> compiled(const Options &options, const std::string &model) {
   CompileOptions compile = options.compile;
   compile.model = model;
   compile.loss = "none";
   compile.stage = Stage::plan;
-  std::string messages;
+  CompileFailure failure;
   std::unique_ptr<Inference> inference;
   auto work = [&] {
-    inference = Inference::compile(compile, options.threads, messages);
+    inference = Inference::compile(compile, options.threads, failure);
     return 0;
   };
   if (!runGuarded("mpc-run", model, work))
     throw Error("the compiler crashed");
   if (!inference) {
-    if (messages.empty())
+    if (failure.messages.empty())
       throw Error("cannot be compiled");
-    messages.pop_back(); // the last newline
-    if (isAboutSupport(messages))
-      throw Unsupported(messages);
-    throw Error(messages);
+    failure.messages.pop_back(); // the last newline
+    if (failure.unsupported)
+      throw Unsupported(failure.messages);
+    throw Error(failure.messages);
   }
   const Program &program = inference->program();
   if (int samples = program.find(Role::samples); samples >= 0)

@@ -4,14 +4,17 @@
 //
 // becomes scalar code of one thread (GpuEmitter.h), then
 //
-//   llvm.func @k0(!llvm.ptr {llvm.noalias}, …) attributes {nvvm.kernel, nvvm.reqntid = [256, 1, 1]}
+//   llvm.func @k0(!llvm.ptr {llvm.noalias}, …)
+//       attributes {nvvm.kernel, nvvm.minctasm = 2, nvvm.reqntid = [256, 1, 1]}
 //
+// A library command becomes a function that computes it without a library (Product.h).
 // Mathematics that the approximations of the CPU do not cover is libdevice's (__nv_powf, …).
 //
 //===----------------------------------------------------------------------------===//
 
 #include "compiler/codegen/gpu/ConvertKernelsToNVVM.h"
 #include "compiler/codegen/gpu/GpuEmitter.h"
+#include "compiler/codegen/gpu/Product.h"
 #include "mlir/Conversion/GPUToNVVM/GPUToNVVMPass.h"
 #include "mlir/Conversion/LLVMCommon/ConversionTarget.h"
 #include "mlir/Conversion/LLVMCommon/TypeConverter.h"
@@ -80,6 +83,11 @@ LogicalResult ConvertKernelsToNVVM::writeKernels(ModuleOp module) {
   for (func::FuncOp kernel : distinctKernels(kernelIndex(module)))
     if (failed(emitKernel(kernel)))
       return failure();
+  bool isFailed = false;
+  for (Operation *command : distinctProducts(module))
+    isFailed |= failed(emitProduct(command, /*tensorCores=*/bf16));
+  if (isFailed)
+    return failure();
   for (Operation *op : llvm::reverse(old))
     op->erase();
   return success();
@@ -109,13 +117,20 @@ LogicalResult ConvertKernelsToNVVM::lower(ModuleOp module) {
   target.addLegalDialect<NVVM::NVVMDialect>();
   if (failed(applyFullConversion(module, target, std::move(patterns))))
     return failure();
-  for (auto function : module.getOps<LLVM::LLVMFuncOp>())
-    if (auto threads = dyn_cast_or_null<IntegerAttr>(function->removeAttr(kThreadsAttr))) {
-      OpBuilder b(function);
-      function->setAttr(NVVM::NVVMDialect::getKernelFuncAttrName(), b.getUnitAttr());
-      function->setAttr(NVVM::NVVMDialect::getReqntidAttrName(),
-                        b.getDenseI32ArrayAttr({static_cast<int32_t>(threads.getInt()), 1, 1}));
-    }
+  // Told for how many blocks of a multiprocessor registers have to suffice, ptxas uses what that
+  // leaves; else it spills a few for still more blocks.
+  constexpr int32_t kResidentBlocks = 2;
+  for (auto function : module.getOps<LLVM::LLVMFuncOp>()) {
+    auto threads = dyn_cast_or_null<IntegerAttr>(function->removeAttr(kThreadsAttr));
+    if (!threads)
+      continue;
+    OpBuilder b(function);
+    int32_t blocks = function->removeAttr(kRegistersFirstAttr) ? 1 : kResidentBlocks;
+    function->setAttr(NVVM::NVVMDialect::getKernelFuncAttrName(), b.getUnitAttr());
+    function->setAttr(NVVM::NVVMDialect::getReqntidAttrName(),
+                      b.getDenseI32ArrayAttr({static_cast<int32_t>(threads.getInt()), 1, 1}));
+    function->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(), b.getI32IntegerAttr(blocks));
+  }
   return success();
 }
 

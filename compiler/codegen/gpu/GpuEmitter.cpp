@@ -11,12 +11,12 @@ namespace mpc::gpu {
 constexpr unsigned kSharedSpace = 3;
 constexpr int32_t kAllLanes = -1, kClamp = 31;
 
-GpuEmitter::GpuEmitter(func::FuncOp kernel, const Function &function)
+GpuEmitter::GpuEmitter(func::FuncOp kernel, const Function &function, int64_t scratchBytes)
     : Emitter(kernel), function(function) {
   MLIRContext *context = builder.getContext();
   Type pointer = LLVM::LLVMPointerType::get(context);
-  SmallVector<KernelBuffer> buffers = distinctBuffers(kernel, gpu::scratchBytes(kernel));
-  auto outer =
+  SmallVector<KernelBuffer> buffers = distinctBuffers(kernel, scratchBytes);
+  outer =
       func::FuncOp::create(builder, loc, function.name,
                            builder.getFunctionType(SmallVector<Type>(buffers.size(), pointer), {}));
   outer->setAttr(kThreadsAttr, builder.getI32IntegerAttr(static_cast<int32_t>(function.block)));
@@ -35,6 +35,8 @@ GpuEmitter::GpuEmitter(func::FuncOp kernel, const Function &function)
                              : addBase(0, function.grid - 1, 0, 0,
                                        identifier(NVVM::BlockIdXOp::create(b, loc, i32)));
 }
+
+void GpuEmitter::preferRegisters() { outer->setAttr(kRegistersFirstAttr, builder.getUnitAttr()); }
 
 Value GpuEmitter::identifier(Value i32) {
   return arith::ExtUIOp::create(at(0), loc, builder.getI64Type(), i32);

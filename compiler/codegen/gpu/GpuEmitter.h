@@ -11,10 +11,18 @@ namespace mpc::gpu {
 /// Of a GPU function, until it is an llvm.func: threads of a block.
 inline constexpr llvm::StringLiteral kThreadsAttr = "mpc.threads";
 
+/// Likewise: one block of a multiprocessor may have all of its registers.
+inline constexpr llvm::StringLiteral kRegistersFirstAttr = "mpc.registers_first";
+
 class GpuEmitter : public Emitter {
 public:
   /// Adds the function in front of `kernel`.
-  GpuEmitter(mlir::func::FuncOp kernel, const Function &function);
+  GpuEmitter(mlir::func::FuncOp kernel, const Function &function)
+      : GpuEmitter(kernel, function, scratchBytes(kernel)) {}
+  /// The same with so many bytes of scratch as the last parameter, if any.
+  GpuEmitter(mlir::func::FuncOp kernel, const Function &function, int64_t scratchBytes);
+
+  void preferRegisters(); ///< kRegistersFirstAttr
 
   Affine thread; ///< in the block
   Affine block;  ///< in the grid
@@ -42,6 +50,7 @@ private:
   mlir::Value identifier(mlir::Value i32); ///< as i64
 
   const Function &function;
+  mlir::func::FuncOp outer;
   mlir::Value sharedMemory;
   int64_t sharedUsed = 0;
 };

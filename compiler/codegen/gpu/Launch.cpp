@@ -44,8 +44,7 @@ bool worksInPlace(func::FuncOp kernel) {
                       [](int64_t alias) { return alias >= 0; });
 }
 
-/// The largest power of two up to `wanted` that divides `extent`.
-static int64_t dividing(int64_t extent, int64_t wanted) {
+int64_t dividing(int64_t extent, int64_t wanted) {
   int64_t together = 1;
   while (together * 2 <= wanted && extent % (together * 2) == 0)
     together *= 2;

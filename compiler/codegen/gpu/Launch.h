@@ -37,6 +37,9 @@ struct MapGrid {
 };
 MapGrid mapGrid(mlir::func::FuncOp kernel);
 
+/// The largest power of two up to `wanted` that divides `extent`.
+int64_t dividing(int64_t extent, int64_t wanted);
+
 /// True if a result overwrites an argument.
 bool worksInPlace(mlir::func::FuncOp kernel);
 

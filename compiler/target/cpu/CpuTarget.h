@@ -52,6 +52,7 @@ struct ProgramData {
   std::string json;     ///< docs/program.md
   std::string dataPath; ///< the file that becomes MpcProgram::data; empty: no data
   uint64_t dataSize = 0;
+  std::string deviceFactory = "mpc_make_cpu_device"; ///< MpcProgram::make_device
 };
 
 /// Writes the object file that defines `mpc_program`; kernel i of its table is entry i of

@@ -107,7 +107,8 @@ void ProgramObject::addProgram(llvm::Module &module) const {
       llvm::ConstantInt::get(i32, MPC_PROGRAM_ABI), llvm::ConstantInt::get(i32, kernels.size()),
       constant(json, "mpc_program_json"),           llvm::ConstantInt::get(i64, data.json.size()),
       constant(list, "mpc_program_kernels"),        addData(module),
-      llvm::ConstantInt::get(i64, data.dataSize)};
+      llvm::ConstantInt::get(i64, data.dataSize),
+      module.getOrInsertGlobal(data.deviceFactory, pointer)};
   llvm::Constant *program = llvm::ConstantStruct::getAnon(fields);
   new llvm::GlobalVariable(module, program->getType(), /*isConstant=*/true,
                            llvm::GlobalValue::ExternalLinkage, program, "mpc_program");

@@ -3,6 +3,7 @@
 #include "compiler/target/cuda/CudaTarget.h"
 #include "compiler/codegen/Kernel.h"
 #include "compiler/codegen/gpu/ConvertKernelsToNVVM.h"
+#include "compiler/codegen/gpu/Product.h"
 #include "compiler/target/cuda/Assembler.h"
 #include "compiler/target/cuda/SimulatorImage.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
@@ -11,6 +12,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/UB/IR/UBOps.h"
+#include "mlir/IR/IRMapping.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
@@ -87,7 +89,22 @@ static void registerTranslations(MLIRContext *context) {
                        ub::UBDialect>();
 }
 
-/// All kernels as optimized LLVM IR, as it goes into the NVPTX code generator; or with calls of
+/// A function that holds nothing but the command.
+static void cloneAlone(OpBuilder &builder, Operation *command) {
+  OpBuilder::InsertionGuard guard(builder);
+  std::string name = gpu::productFunctions(command)[0].name + "$command";
+  auto function = func::FuncOp::create(
+      builder, command->getLoc(), name,
+      builder.getFunctionType(command->getOperandTypes(), command->getResultTypes()));
+  Block *body = function.addEntryBlock();
+  builder.setInsertionPointToEnd(body);
+  IRMapping operands;
+  operands.map(command->getOperands(), body->getArguments());
+  Operation *copy = builder.clone(*command, operands);
+  func::ReturnOp::create(builder, command->getLoc(), copy->getResults());
+}
+
+/// All kernels and products as optimized LLVM IR, as it goes into the NVPTX code generator; or with calls of
 /// NVIDIA's device library left as they are.
 static llvm::Expected<std::unique_ptr<llvm::Module>>
 lowerKernels(ModuleOp planned, llvm::TargetMachine &machine, unsigned architecture,
@@ -98,6 +115,8 @@ lowerKernels(ModuleOp planned, llvm::TargetMachine &machine, unsigned architectu
   OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
   for (func::FuncOp kernel : distinctKernels(kernelIndex(planned)))
     builder.clone(*kernel);
+  for (Operation *command : gpu::distinctProducts(planned))
+    cloneAlone(builder, command);
   PassManager passes(context, ModuleOp::getOperationName(), PassManager::Nesting::Explicit);
   HalfSupport half;
   half.f16 = true;

@@ -2,7 +2,7 @@
 //
 //   %t = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()     %t = call i32 @mpc_sim_tid_x()
 //   %v = load float, ptr addrspace(3) %p           →   call void @mpc_sim_access(ptr %p, i32 4, i32
-//   0)
+//   0, i32 4)
 //                                                      %v = load float, ptr %p
 //
 // Every access is announced, so that the simulator can tell what lies outside of a buffer and
@@ -50,6 +50,7 @@ private:
     Function *function;
     bool synchronizes = false;
     uint64_t sharedBytes = 0;
+    AllocaInst *words = nullptr; ///< what a lane brings to tensor cores and gets from them
   };
 
   Value *call(IRBuilder<> &b, StringRef name, Type *result, ArrayRef<Value *> arguments);
@@ -57,8 +58,10 @@ private:
   void replaceLibraryFunctions();
   void replaceRoundings(Kernel &kernel);
   void replaceShared(Kernel &kernel, GlobalVariable &shared);
+  Value *words(Kernel &kernel, IRBuilder<> &b, ArrayRef<Value *> values);
+  Value *resultWords(Kernel &kernel, IRBuilder<> &b, Type *result);
   void announce(Kernel &kernel);
-  void announce(Instruction &access, Value *address, Value *bytes, bool isStore);
+  void announce(Instruction &access, Value *address, Value *bytes, bool isStore, Align alignment);
   Constant *text(StringRef value);
   Function *caller(Function &kernel);
   void addTable(ArrayRef<Kernel> kernels);
@@ -77,6 +80,29 @@ Value *SimulatorCode::call(IRBuilder<> &b, StringRef name, Type *result,
     types.push_back(argument->getType());
   return b.CreateCall(module.getOrInsertFunction(name, FunctionType::get(result, types, false)),
                       arguments);
+}
+
+/// The kernel's array of words, filled with these values of 32 bits each.
+Value *SimulatorCode::words(Kernel &kernel, IRBuilder<> &b, ArrayRef<Value *> values) {
+  constexpr unsigned kWords = 10;
+  if (!kernel.words) {
+    IRBuilder<> entry(&*kernel.function->getEntryBlock().getFirstInsertionPt());
+    kernel.words = entry.CreateAlloca(ArrayType::get(i32, kWords));
+  }
+  for (auto [i, value] : enumerate(values))
+    b.CreateStore(b.CreateBitCast(value, i32), b.CreateConstInBoundsGEP1_32(i32, kernel.words, i));
+  return kernel.words;
+}
+
+/// The first words as the structure that an intrinsic returns.
+Value *SimulatorCode::resultWords(Kernel &kernel, IRBuilder<> &b, Type *result) {
+  Value *all = PoisonValue::get(result);
+  for (unsigned i = 0; i < result->getStructNumElements(); ++i) {
+    Value *word = b.CreateLoad(result->getStructElementType(i),
+                               b.CreateConstInBoundsGEP1_32(i32, kernel.words, i));
+    all = b.CreateInsertValue(all, word, i);
+  }
+  return all;
 }
 
 Error SimulatorCode::replaceIntrinsic(IntrinsicInst &intrinsic, Kernel &kernel) {
@@ -113,6 +139,25 @@ Error SimulatorCode::replaceIntrinsic(IntrinsicInst &intrinsic, Kernel &kernel) 
     case Intrinsic::nvvm_bar_warp_sync:
       replacement = call(b, "mpc_sim_warp_barrier", Type::getVoidTy(context), {argument(0)});
       break;
+    case Intrinsic::nvvm_mma_m16n8k16_row_col_f32_f32:
+    case Intrinsic::nvvm_mma_m16n8k16_row_col_bf16: {
+      bool isBf16 = intrinsic.getIntrinsicID() == Intrinsic::nvvm_mma_m16n8k16_row_col_bf16;
+      Value *lane = words(kernel, b, SmallVector<Value *>(intrinsic.args()));
+      call(b, "mpc_sim_multiply", Type::getVoidTy(context),
+           {number(isBf16 ? MPC_SIM_BF16 : MPC_SIM_F16), lane});
+      replacement = resultWords(kernel, b, intrinsic.getType());
+      break;
+    }
+    case Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x4_b16:
+    case Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x4_trans_b16: {
+      bool transposed =
+          intrinsic.getIntrinsicID() == Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x4_trans_b16;
+      Value *row = b.CreateAddrSpaceCast(argument(0), pointer);
+      call(b, "mpc_sim_load_matrices", Type::getVoidTy(context),
+           {number(transposed), row, words(kernel, b, {})});
+      replacement = resultWords(kernel, b, intrinsic.getType());
+      break;
+    }
     default:
       return createStringError("the simulator does not know " +
                                Intrinsic::getBaseName(intrinsic.getIntrinsicID()) + " in kernel " +
@@ -173,13 +218,15 @@ void SimulatorCode::replaceShared(Kernel &kernel, GlobalVariable &shared) {
   }
 }
 
-void SimulatorCode::announce(Instruction &access, Value *address, Value *bytes, bool isStore) {
+void SimulatorCode::announce(Instruction &access, Value *address, Value *bytes, bool isStore,
+                             Align alignment) {
   if (isa<AllocaInst>(getUnderlyingObject(address)))
     return;
   IRBuilder<> b(&access);
   if (address->getType() != pointer)
     address = b.CreateAddrSpaceCast(address, pointer);
-  call(b, "mpc_sim_access", Type::getVoidTy(context), {address, bytes, b.getInt32(isStore)});
+  call(b, "mpc_sim_access", Type::getVoidTy(context),
+       {address, bytes, b.getInt32(isStore), b.getInt32(alignment.value())});
 }
 
 void SimulatorCode::announce(Kernel &kernel) {
@@ -187,15 +234,16 @@ void SimulatorCode::announce(Kernel &kernel) {
   auto size = [&](Type *type) { return ConstantInt::get(i32, layout.getTypeStoreSize(type)); };
   for (Instruction &instruction : make_early_inc_range(instructions(*kernel.function))) {
     if (auto *load = dyn_cast<LoadInst>(&instruction))
-      announce(*load, load->getPointerOperand(), size(load->getType()), false);
+      announce(*load, load->getPointerOperand(), size(load->getType()), false, load->getAlign());
     else if (auto *store = dyn_cast<StoreInst>(&instruction))
-      announce(*store, store->getPointerOperand(), size(store->getValueOperand()->getType()), true);
+      announce(*store, store->getPointerOperand(), size(store->getValueOperand()->getType()), true,
+               store->getAlign());
     else if (auto *memory = dyn_cast<MemIntrinsic>(&instruction)) {
       IRBuilder<> b(memory);
       Value *bytes = b.CreateTrunc(memory->getLength(), i32);
-      announce(*memory, memory->getRawDest(), bytes, true);
+      announce(*memory, memory->getRawDest(), bytes, true, Align());
       if (auto *transfer = dyn_cast<MemTransferInst>(memory))
-        announce(*memory, transfer->getRawSource(), bytes, false);
+        announce(*memory, transfer->getRawSource(), bytes, false, Align());
     }
   }
 }

@@ -1,0 +1,324 @@
+//===- EmitProduct.cpp - a tiled matrix product ------------------------------------------===//
+//
+//   block (split, b, i, j):
+//     piece = read(step 0)
+//     for step in [0, steps):
+//       shared[step mod 2] = piece;  barrier;  piece = read(step + 1)
+//       sums += left tile · right tile
+//     result tile = epilogue(sums), or scratch[split] = sums, which another function adds up
+//
+// What lies outside of an operand is read as zero, from its first element: no branch stands in
+// the way of the next access. While a tile is multiplied, the next one is on its way, and no
+// second barrier is needed: who fills a buffer again has met everybody who multiplied it.
+//
+//===--------------------------------------------------------------------------------------===//
+
+#include "compiler/codegen/gpu/EmitProduct.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+
+namespace mpc::gpu {
+
+namespace {
+/// What a block reads of one side.
+struct SideReader {
+  const ProductSide &side;
+  Type element;
+  Value pointer;     ///< of the operand
+  int64_t outers;    ///< of a tile
+  int64_t limit;     ///< of all outer indices
+  Affine firstOuter; ///< of this block's tile
+  int64_t width;     ///< of a piece
+  SharedLayout layout;
+  Value memory; ///< of two tiles
+
+  /// Piece number i of a thread: its first element in the tile.
+  std::pair<Affine, Affine> place(GpuEmitter &e, int64_t i, int64_t threads, int64_t depth) const {
+    int64_t perLine = (side.alongDepth ? depth : outers) / width;
+    auto [line, at] = e.divide(e.thread + Affine(i * threads), perLine);
+    return side.alongDepth ? std::pair(line, at * width) : std::pair(at * width, line);
+  }
+};
+
+struct ProductKernel {
+  ProductKernel(func::FuncOp frame, Operation *command, bool tensorCores)
+      : frame(frame), map(command), grid(productGrid(command)), function(productFunctions(command)),
+        scratch(productScratchBytes(command)),
+        tensorCores(tensorCores && hasTensorCores(map.element)) {}
+
+  func::FuncOp frame;
+  ProductMap map;
+  ProductGrid grid;
+  SmallVector<Function, 2> function;
+  int64_t scratch;
+  bool tensorCores;
+  std::map<Affine, Value> biases; ///< read so far
+
+  SmallVector<Value> sumTile(GpuEmitter &e, TileProduct &product, ArrayRef<Affine> block);
+  void read(GpuEmitter &e, const SideReader &reader, const Affine &batch, const Affine &first,
+            SmallVectorImpl<Value> &pieces);
+  void fill(GpuEmitter &e, const SideReader &reader, const Affine &first, ValueRange pieces);
+  Value bias(GpuEmitter &e, const Affine &batch, const Affine &row, const Affine &column);
+  Value finished(GpuEmitter &e, Value sum, const Affine &batch, const Affine &row,
+                 const Affine &column);
+  /// Where the scratch has partial sum number `at`.
+  Affine partialAt(const Affine &at) const {
+    return at + Affine(map.packedBytes() / storedBytes(map.accumulator));
+  }
+  void storeRun(GpuEmitter &e, const SumRun &run, ValueRange sums, ArrayRef<Affine> block);
+
+  LogicalResult emitFilter();
+  LogicalResult emitTiles();
+  LogicalResult emitCombine();
+};
+} // namespace
+
+/// A piece travels as words, whatever its elements are.
+static Type pieceType(OpBuilder &b, int64_t bytes) {
+  Type word = b.getIntegerType(std::min<int64_t>(bytes * 8, 32));
+  return bytes > 4 ? Type(VectorType::get(bytes / 4, word)) : word;
+}
+
+//===--------------------------------------------------------------------------------------===//
+// From an operand to shared memory
+//===--------------------------------------------------------------------------------------===//
+
+/// Reads this thread's pieces of the tile whose depth begins at `first`.
+void ProductKernel::read(GpuEmitter &e, const SideReader &reader, const Affine &batch,
+                         const Affine &first, SmallVectorImpl<Value> &pieces) {
+  int64_t depth = tileDepth(tensorCores), threads = grid.tile.threads;
+  int64_t bytes = reader.width * storedBytes(reader.element);
+  Type type = pieceType(e.here(), bytes);
+  for (int64_t i = 0; i < reader.outers * depth / reader.width / threads; ++i) {
+    auto [outerAt, depthAt] = reader.place(e, i, threads, depth);
+    Affine outer = reader.firstOuter + outerAt, k = first + depthAt;
+    ProductElement from = reader.side.at(e, batch, outer, k);
+    Value exists = e.both(e.inside(outer, reader.limit), e.inside(k, map.depth), e.depth());
+    exists = e.both(exists, from.exists, e.depth());
+    Value offset = e.index(from.index), none = e.constant(0);
+    offset = exists ? e.select(exists, offset, none) : offset;
+    Value address = addressOf(e, reader.pointer, reader.element, offset);
+    OpBuilder &b = e.here();
+    Value piece = LLVM::LoadOp::create(b, e.loc, type, address, bytes);
+    if (exists) {
+      Value zero = arith::ConstantOp::create(b, e.loc, cast<TypedAttr>(b.getZeroAttr(type)));
+      piece = e.select(exists, piece, zero);
+    }
+    pieces.push_back(piece);
+  }
+}
+
+/// Writes them into the buffer that begins at element `first`.
+void ProductKernel::fill(GpuEmitter &e, const SideReader &reader, const Affine &first,
+                         ValueRange pieces) {
+  SharedTile tile{reader.memory, reader.layout, first};
+  Type from = reader.element, to = reader.layout.element;
+  int64_t width = reader.width;
+  int64_t step = reader.side.alongDepth ? reader.layout.depthStride : reader.layout.outerStride;
+  int64_t together = step == 1 ? dividing(width, 16 / storedBytes(to)) : 1;
+  for (auto [i, piece] : llvm::enumerate(pieces)) {
+    auto [outer, k] = reader.place(e, i, grid.tile.threads, tileDepth(tensorCores));
+    Affine at = tile.at(outer, k);
+    if (from == to && together == width) {
+      storeBytes(e, reader.memory, to, at, piece, width * storedBytes(to));
+      continue;
+    }
+    Value elements = LLVM::BitcastOp::create(
+        e.here(), e.loc, width == 1 ? from : Type(VectorType::get(width, from)), piece);
+    SmallVector<Value> values;
+    for (int64_t n = 0; n < width; ++n)
+      values.push_back(e.convert(elementAt(e, elements, n), to, e.depth()));
+    for (int64_t n = 0; n < width; n += together)
+      storeTogether(e, reader.memory, at + Affine(n * step), ArrayRef(values).slice(n, together));
+  }
+}
+
+/// The sums of this thread over the block's part of the depth.
+SmallVector<Value> ProductKernel::sumTile(GpuEmitter &e, TileProduct &product,
+                                          ArrayRef<Affine> block) {
+  int64_t depth = tileDepth(tensorCores), threads = grid.tile.threads;
+  int64_t count = grid.tile.rows * grid.tile.columns / threads;
+  SmallVector<Value> sums(count, e.identity(ReductionKind::sum, map.accumulator));
+  if (map.isZero())
+    return sums;
+  auto reader = [&](const ProductSide &side, int64_t outers, int64_t limit, const Affine &tile) {
+    SharedLayout layout = sharedLayout(map, side, outers, tensorCores);
+    Value pointer = side.operand == kPacked ? e.scratch : e.arguments[side.operand];
+    return SideReader{side,
+                      map.element,
+                      pointer,
+                      outers,
+                      limit,
+                      tile * outers,
+                      std::min(side.width, outers * depth / threads),
+                      layout,
+                      e.sharedArray(layout.element, 2 * layout.elements)};
+  };
+  SideReader left = reader(map.left, grid.tile.rows, map.rows, block[2]);
+  SideReader right = reader(map.right, grid.tile.columns, map.columns, block[3]);
+  Affine split = block[0] * grid.splitDepth, batch = block[1];
+  int64_t steps = llvm::divideCeil(grid.splits == 1 ? map.depth : grid.splitDepth, depth);
+
+  SmallVector<Value> pieces;
+  read(e, left, batch, split, pieces);
+  size_t ofLeft = pieces.size();
+  read(e, right, batch, split, pieces);
+  sums.append(pieces);
+  sums = e.loop(steps, 0, sums, [&](const Affine &step, ValueRange carried) {
+    Affine parity = e.divide(step, 2).second;
+    SharedTile tiles[] = {{left.memory, left.layout, parity * left.layout.elements},
+                          {right.memory, right.layout, parity * right.layout.elements}};
+    ValueRange old = carried.drop_front(count);
+    fill(e, left, tiles[0].first, old.take_front(ofLeft));
+    fill(e, right, tiles[1].first, old.drop_front(ofLeft));
+    e.barrier();
+    SmallVector<Value> next;
+    if (steps > 1) { // behind the last step, nothing exists
+      Affine ahead = split + (step + Affine(1)) * depth;
+      read(e, left, batch, ahead, next);
+      read(e, right, batch, ahead, next);
+    } else {
+      next.assign(old.begin(), old.end());
+    }
+    SmallVector<Value> all = product.multiply(tiles[0], tiles[1], carried.take_front(count));
+    all.append(next);
+    return all;
+  });
+  // Unrolled, it would only keep more addresses in registers.
+  Emitter::keepLoop(sums.front());
+  sums.truncate(count);
+  return sums;
+}
+
+//===--------------------------------------------------------------------------------------===//
+// From sums to the result
+//===--------------------------------------------------------------------------------------===//
+
+/// The bias of an element, in the accumulator's type. It is read once, whether the element exists
+/// or not.
+Value ProductKernel::bias(GpuEmitter &e, const Affine &batch, const Affine &row,
+                          const Affine &column) {
+  Affine at = map.biasPerRow ? e.clamped(row, map.rows) : e.clamped(column, map.columns);
+  at = at + batch * map.biasStride;
+  Value &known = biases[at];
+  if (!known)
+    known =
+        e.convert(e.load(e.arguments[2], map.element, at), map.accumulator, e.Emitter::depth(at));
+  return known;
+}
+
+Value ProductKernel::finished(GpuEmitter &e, Value sum, const Affine &batch, const Affine &row,
+                              const Affine &column) {
+  if (map.hasBias) {
+    Value added = bias(e, batch, row, column);
+    sum = arith::AddFOp::create(e.here(), e.loc, sum, added);
+  }
+  if (map.relu) {
+    Value zero = e.identity(ReductionKind::sum, map.accumulator);
+    sum = arith::MaximumFOp::create(e.here(), e.loc, sum, zero, arith::FastMathFlags::nsz);
+  }
+  return e.convert(sum, map.result, e.depth());
+}
+
+/// Stores neighbors of a row together where they are neighbors in the result.
+void ProductKernel::storeRun(GpuEmitter &e, const SumRun &run, ValueRange sums,
+                             ArrayRef<Affine> block) {
+  bool partial = grid.splits > 1;
+  Affine batch = block[1], row = block[2] * grid.tile.rows + run.row,
+         column = block[3] * grid.tile.columns + run.column;
+  int64_t width = std::min(run.count, partial ? dividing(map.columns, 4) : map.resultWidth);
+  for (int64_t i = 0; i < run.count; i += width) {
+    Affine first = column + Affine(i);
+    Value exists = e.both(e.inside(row, map.rows), e.inside(first, map.columns), e.depth());
+    e.guarded(exists, [&] {
+      SmallVector<Value> values;
+      for (int64_t n = 0; n < width; ++n) {
+        Value sum = sums[run.first + i + n];
+        values.push_back(partial ? sum : finished(e, sum, batch, row, first + Affine(n)));
+      }
+      Affine part = ((block[0] * map.batch + batch) * map.rows + row) * map.columns + first;
+      Affine at = partial ? partialAt(part) : map.resultAt(e, batch, row, first);
+      storeTogether(e, partial ? e.scratch : e.results[0], at, values);
+    });
+  }
+}
+
+//   thread at:  scratch[at] = the filter's element that the product reads there
+LogicalResult ProductKernel::emitFilter() {
+  const Function &copy = function.front();
+  GpuEmitter e(frame, copy, scratch);
+  Affine t = e.block * copy.block + e.thread;
+  e.guarded(e.inside(t, map.packedElements), [&] {
+    Affine at = e.known(t, map.packedElements, e.depth());
+    e.store(e.scratch, e.load(e.arguments[1], map.element, map.packedFrom(e, at)), at);
+  });
+  return e.finish();
+}
+
+LogicalResult ProductKernel::emitTiles() {
+  GpuEmitter e(frame, function[map.packedElements ? 1 : 0], scratch);
+  e.preferRegisters();
+  SmallVector<Affine> block =
+      e.split(e.block, {grid.splits, map.batch, grid.tileRows, grid.tileColumns});
+  std::unique_ptr<TileProduct> product = tensorCores
+                                             ? createTensorCoreProduct(e, grid.tile, map.element)
+                                             : createRegisterProduct(e, grid.tile, map.accumulator);
+  SmallVector<Value> sums = sumTile(e, *product, block);
+  for (const SumRun &run : product->runs())
+    storeRun(e, run, sums, block);
+  return e.finish();
+}
+
+//   thread (b, m, n):  result = epilogue(Σ scratch[split, b, m, n] over the splits in order)
+LogicalResult ProductKernel::emitCombine() {
+  const Function &combine = function.back();
+  GpuEmitter e(frame, combine, scratch);
+  int64_t total = map.batch * map.rows * map.columns;
+  Affine t = e.block * combine.block + e.thread;
+  e.guarded(e.inside(t, total), [&] {
+    Affine at = e.known(t, total, e.depth());
+    Value zero = e.identity(ReductionKind::sum, map.accumulator);
+    Value sum = e.loop(grid.splits, 0, zero, [&](const Affine &split, ValueRange carried) {
+      Value part = e.loadHere(e.scratch, map.accumulator, partialAt(split * total + at));
+      return SmallVector<Value>{arith::AddFOp::create(e.here(), e.loc, carried[0], part)};
+    })[0];
+    SmallVector<Affine> index = e.split(at, {map.batch, map.rows, map.columns});
+    Value value = finished(e, sum, index[0], index[1], index[2]);
+    e.store(e.results[0], value, map.resultAt(e, index[0], index[1], index[2]));
+  });
+  return e.finish();
+}
+
+/// A kernel with the command's operands and result: the emitter's frame.
+static func::FuncOp frameOf(Operation *command) {
+  OpBuilder b(command->getParentOfType<func::FuncOp>());
+  auto frame = func::FuncOp::create(
+      b, command->getLoc(), "product",
+      b.getFunctionType(command->getOperandTypes(), command->getResultTypes()));
+  frame.setPrivate();
+  ArrayRef<int64_t> shape = tensorShape(command->getResult(0));
+  frame->setAttr(MpcDialect::kKernelAttr,
+                 KernelAttr::get(b.getContext(), KernelKind::map, b.getDenseI64ArrayAttr(shape), 0,
+                                 b.getDenseI64ArrayAttr({-1})));
+  return frame;
+}
+
+LogicalResult emitProduct(Operation *command, bool tensorCores) {
+  if (productFunctions(command).empty())
+    return success();
+  func::FuncOp frame = frameOf(command);
+  ProductKernel kernel(frame, command, tensorCores);
+  LogicalResult done = kernel.map.packedElements ? kernel.emitFilter() : success();
+  if (succeeded(done))
+    done = kernel.emitTiles();
+  kernel.biases.clear();
+  if (succeeded(done) && kernel.grid.splits > 1)
+    done = kernel.emitCombine();
+  frame.erase();
+  return done;
+}
+
+} // namespace mpc::gpu

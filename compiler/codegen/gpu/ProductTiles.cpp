@@ -1,0 +1,262 @@
+//===- ProductTiles.cpp - a tile's product, by tensor cores or in registers -------------===//
+
+#include "compiler/codegen/gpu/EmitProduct.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+
+using namespace mlir;
+
+namespace mpc::gpu {
+
+Value addressOf(GpuEmitter &e, Value pointer, Type element, Value index) {
+  return LLVM::GEPOp::create(e.here(), e.loc, pointer.getType(), element, pointer,
+                             ArrayRef<LLVM::GEPArg>{index}, LLVM::GEPNoWrapFlags::inbounds);
+}
+
+static Value number(GpuEmitter &e, int64_t value) {
+  return arith::ConstantOp::create(e.here(), e.loc, e.here().getI32IntegerAttr(value));
+}
+
+Value elementAt(GpuEmitter &e, Value vector, int64_t i) {
+  if (!isa<VectorType>(vector.getType()))
+    return vector;
+  return LLVM::ExtractElementOp::create(e.here(), e.loc, vector, number(e, i));
+}
+
+void storeBytes(GpuEmitter &e, Value pointer, Type element, const Affine &first, Value value,
+                int64_t bytes) {
+  Value address = addressOf(e, pointer, element, e.index(first));
+  LLVM::StoreOp::create(e.here(), e.loc, value, address, bytes);
+}
+
+SmallVector<Value> loadTogether(GpuEmitter &e, Value pointer, Type element, const Affine &first,
+                                int64_t count) {
+  Value address = addressOf(e, pointer, element, e.index(first));
+  Type type = count == 1 ? element : VectorType::get(count, element);
+  Value loaded = LLVM::LoadOp::create(e.here(), e.loc, type, address, count * storedBytes(element));
+  SmallVector<Value> values;
+  for (int64_t i = 0; i < count; ++i)
+    values.push_back(elementAt(e, loaded, i));
+  return values;
+}
+
+void storeTogether(GpuEmitter &e, Value pointer, const Affine &first, ValueRange values) {
+  Type element = values[0].getType();
+  int64_t count = values.size();
+  Value all = values[0];
+  if (count > 1) {
+    all = LLVM::PoisonOp::create(e.here(), e.loc, VectorType::get(count, element));
+    for (int64_t i = 0; i < count; ++i)
+      all = LLVM::InsertElementOp::create(e.here(), e.loc, all, values[i], number(e, i));
+  }
+  storeBytes(e, pointer, element, first, all, count * storedBytes(element));
+}
+
+//===----------------------------------------------------------------------------------===//
+// Tensor cores
+//===----------------------------------------------------------------------------------===//
+
+namespace {
+// mma.sync.m16n8k16. Which lane has which elements is fixed by the PTX ISA ("Matrix fragments for
+// mma.m16n8k16"); ldmatrix brings four 8×8 matrices of halves at once into that order, lane l
+// giving the address of row l mod 8 of matrix l / 8.
+class TensorCoreProduct : public TileProduct {
+public:
+  TensorCoreProduct(GpuEmitter &e, const ProductTile &tile, Type element)
+      : e(e), element(element), rows(tile.rows / tile.warpRows),
+        columns(tile.columns / (tile.threads / kWarp / tile.warpRows)) {
+    auto [warp, lane] = e.divide(e.thread, kWarp);
+    this->lane = lane;
+    std::tie(warpRow, warpColumn) = e.divide(warp, tile.threads / kWarp / tile.warpRows);
+  }
+
+  SmallVector<Value> multiply(const SharedTile &left, const SharedTile &right,
+                              ValueRange sums) override;
+  SmallVector<SumRun> runs() override;
+
+private:
+  static constexpr int64_t kRows = 16, kColumns = 8, kDepth = 16, kSums = 4;
+
+  std::array<Value, 4> loadMatrices(const SharedTile &tile, const Affine &outer,
+                                    const Affine &depth, bool depthFirst);
+  Value operand(Value word);
+  SmallVector<Value> multiplyAdd(ArrayRef<Value> left, ArrayRef<Value> right, ValueRange sums);
+
+  GpuEmitter &e;
+  Type element;
+  int64_t rows, columns; ///< of a warp
+  Affine lane, warpRow, warpColumn;
+};
+} // namespace
+
+/// The 16×16 elements from (outer, depth) on, in four words of two halves that differ in the depth.
+/// Which of the matrices is the second: the one further in the depth, or in the outer index.
+std::array<Value, 4> TensorCoreProduct::loadMatrices(const SharedTile &tile, const Affine &outer,
+                                                     const Affine &depth, bool depthFirst) {
+  auto [matrix, row] = e.divide(lane, 8);
+  auto [far, near] = e.divide(matrix, 2);
+  Affine outers = (depthFirst ? far : near) * 8, depths = (depthFirst ? near : far) * 8;
+  bool transposed = tile.layout.depthStride != 1;
+  (transposed ? depths : outers) = (transposed ? depths : outers) + row;
+  MLIRContext *context = e.here().getContext();
+  Value address =
+      addressOf(e, tile.memory, element, e.index(tile.at(outer + outers, depth + depths)));
+  OpBuilder &b = e.here();
+  constexpr unsigned kSharedSpace = 3;
+  address = LLVM::AddrSpaceCastOp::create(
+      b, e.loc, LLVM::LLVMPointerType::get(context, kSharedSpace), address);
+  Type word = b.getI32Type();
+  Value loaded = NVVM::LdMatrixOp::create(
+      b, e.loc, LLVM::LLVMStructType::getLiteral(context, {word, word, word, word}), address,
+      /*num=*/4, transposed ? NVVM::MMALayout::col : NVVM::MMALayout::row,
+      NVVM::LdStMatrixShapeAttr::get(context, 8, 8), NVVM::LdStMatrixEltType::B16);
+  std::array<Value, 4> words;
+  for (int64_t i = 0; i < 4; ++i)
+    words[i] = LLVM::ExtractValueOp::create(b, e.loc, loaded, i);
+  return words;
+}
+
+/// mma takes two f16 as a vector, two bf16 as a word.
+Value TensorCoreProduct::operand(Value word) {
+  if (element.isBF16())
+    return word;
+  return LLVM::BitcastOp::create(e.here(), e.loc, VectorType::get(2, element), word);
+}
+
+SmallVector<Value> TensorCoreProduct::multiplyAdd(ArrayRef<Value> left, ArrayRef<Value> right,
+                                                  ValueRange sums) {
+  OpBuilder &b = e.here();
+  Type f32 = b.getF32Type();
+  NVVM::MMATypes type = element.isBF16() ? NVVM::MMATypes::bf16 : NVVM::MMATypes::f16;
+  Value result = NVVM::MmaOp::create(
+      b, e.loc, LLVM::LLVMStructType::getLiteral(b.getContext(), {f32, f32, f32, f32}), left, right,
+      sums, {kRows, kColumns, kDepth}, std::nullopt, std::nullopt, std::array{type, type},
+      std::array{NVVM::MMALayout::row, NVVM::MMALayout::col});
+  SmallVector<Value> next;
+  for (int64_t i = 0; i < kSums; ++i)
+    next.push_back(LLVM::ExtractValueOp::create(b, e.loc, result, i));
+  return next;
+}
+
+SmallVector<Value> TensorCoreProduct::multiply(const SharedTile &left, const SharedTile &right,
+                                               ValueRange sums) {
+  SmallVector<Value> next(sums);
+  for (int64_t k = 0; k < tileDepth(/*tensorCores=*/true); k += kDepth) {
+    SmallVector<Value> a, b; // per 16 rows: 4 words; per 8 columns: 2 words
+    for (int64_t i = 0; i < rows; i += kRows)
+      for (Value word : loadMatrices(left, warpRow * rows + i, k, /*depthFirst=*/false))
+        a.push_back(operand(word));
+    for (int64_t j = 0; j < columns; j += 2 * kColumns)
+      for (Value word : loadMatrices(right, warpColumn * columns + j, k, /*depthFirst=*/true))
+        b.push_back(operand(word));
+    size_t sum = 0;
+    for (size_t i = 0; i < a.size(); i += 4)
+      for (size_t j = 0; j < b.size(); j += 2, sum += kSums)
+        llvm::copy(multiplyAdd(ArrayRef(a).slice(i, 4), ArrayRef(b).slice(j, 2),
+                               ArrayRef(next).slice(sum, kSums)),
+                   next.begin() + sum);
+  }
+  return next;
+}
+
+//   lane l: rows l / 4 and l / 4 + 8, columns 2 · (l mod 4) and the next
+SmallVector<SumRun> TensorCoreProduct::runs() {
+  auto [group, place] = e.divide(lane, 4);
+  SmallVector<SumRun> runs;
+  int64_t sum = 0;
+  for (int64_t i = 0; i < rows; i += kRows)
+    for (int64_t j = 0; j < columns; j += kColumns)
+      for (int64_t half = 0; half < kRows; half += 8, sum += 2)
+        runs.push_back({warpRow * rows + group + Affine(i + half),
+                        warpColumn * columns + place * 2 + Affine(j), sum, 2});
+  return runs;
+}
+
+std::unique_ptr<TileProduct> createTensorCoreProduct(GpuEmitter &e, const ProductTile &tile,
+                                                     Type element) {
+  return std::make_unique<TensorCoreProduct>(e, tile, element);
+}
+
+//===----------------------------------------------------------------------------------===//
+// Registers
+//===----------------------------------------------------------------------------------===//
+
+namespace {
+// Thread (y, x) of 16 rows of threads has the rows y · g + i + 16 · g · q of the tile, for i < g:
+// g of them are one access, and threads side by side read side by side. Columns likewise.
+class RegisterProduct : public TileProduct {
+public:
+  RegisterProduct(GpuEmitter &e, const ProductTile &tile, Type accumulator)
+      : e(e), accumulator(accumulator) {
+    int64_t threadColumns = tile.threads / kThreadRows;
+    auto [y, x] = e.divide(e.thread, threadColumns);
+    row = side(y, kThreadRows, tile.rows);
+    column = side(x, threadColumns, tile.columns);
+  }
+
+  SmallVector<Value> multiply(const SharedTile &left, const SharedTile &right,
+                              ValueRange sums) override;
+  SmallVector<SumRun> runs() override;
+
+private:
+  static constexpr int64_t kThreadRows = 16;
+  static constexpr int64_t kUnrolled = 64; ///< multiplications that are written out, at least
+
+  struct Side {
+    Affine place;
+    int64_t count, together, distance;
+    Affine at(int64_t i) const {
+      return place * together + Affine(i / together * distance + i % together);
+    }
+  };
+  Side side(const Affine &place, int64_t threads, int64_t extent) const {
+    int64_t count = extent / threads, together = dividing(count, 16 / storedBytes(accumulator));
+    return {place, count, together, threads * together};
+  }
+  SmallVector<Value> load(const SharedTile &tile, const Side &side, const Affine &depth) {
+    SmallVector<Value> values;
+    for (int64_t i = 0; i < side.count; i += side.together)
+      llvm::append_range(values, loadTogether(e, tile.memory, accumulator,
+                                              tile.at(side.at(i), depth), side.together));
+    return values;
+  }
+
+  GpuEmitter &e;
+  Type accumulator;
+  Side row, column;
+};
+} // namespace
+
+SmallVector<Value> RegisterProduct::multiply(const SharedTile &left, const SharedTile &right,
+                                             ValueRange sums) {
+  int64_t depth = tileDepth(/*tensorCores=*/false);
+  int64_t unrolled = std::clamp<int64_t>(kUnrolled / (row.count * column.count), 1, depth);
+  return e.loop(depth / unrolled, 0, sums, [&](const Affine &step, ValueRange carried) {
+    SmallVector<Value> next(carried);
+    for (int64_t u = 0; u < unrolled; ++u) {
+      Affine k = step * unrolled + u;
+      SmallVector<Value> a = load(left, row, k), b = load(right, column, k);
+      for (auto [i, x] : llvm::enumerate(a))
+        for (auto [j, y] : llvm::enumerate(b)) {
+          Value &sum = next[i * b.size() + j];
+          sum = math::FmaOp::create(e.here(), e.loc, x, y, sum);
+        }
+    }
+    return next;
+  });
+}
+
+SmallVector<SumRun> RegisterProduct::runs() {
+  SmallVector<SumRun> runs;
+  for (int64_t i = 0; i < row.count; ++i)
+    for (int64_t j = 0; j < column.count; j += column.together)
+      runs.push_back({row.at(i), column.at(j), i * column.count + j, column.together});
+  return runs;
+}
+
+std::unique_ptr<TileProduct> createRegisterProduct(GpuEmitter &e, const ProductTile &tile,
+                                                   Type accumulator) {
+  return std::make_unique<RegisterProduct>(e, tile, accumulator);
+}
+
+} // namespace mpc::gpu

@@ -1,0 +1,47 @@
+//===- OperationFacts.h - what clustering asks of an operation -----------------------===//
+//
+// What a kernel may compute, what an element costs, and how often its readers ask for it.
+//
+//===--------------------------------------------------------------------------------===//
+
+#ifndef MPC_PASSES_OPERATIONFACTS_H
+#define MPC_PASSES_OPERATIONFACTS_H
+
+#include "MpcDialect.h"
+
+namespace mpc {
+
+/// matmul and the convolutions: they keep their place at the top level.
+bool isLibraryOp(mlir::Operation *op);
+/// An operation of arith or math that works element by element (constants are not).
+bool isPointwise(mlir::Operation *op);
+/// An index map: broadcast, reshape, transpose, slice, pad, concat.
+bool isIndexMap(mlir::Operation *op);
+/// A constant tensor that is not a splat, or has no elements: planned into memory, never part of a
+/// kernel.
+bool isDataConstant(mlir::Value v);
+/// The value whose memory `v` is: `v` without the reshapes around it.
+mlir::Value stripReshapes(mlir::Value v);
+int64_t elementCount(mlir::Value v);
+/// Bytes of a value in memory; an i1 takes one.
+int64_t tensorBytes(mlir::Type type);
+
+/// An operation that is neither node nor kernel content: a scalar constant (the padding of
+/// mpc.pad), a data constant.
+bool isOutside(mlir::Operation *op);
+/// max_pool, average_pool and their gradients: they read windows.
+bool isPool(mlir::Operation *op);
+/// Rough cost of one element: 1 for an addition, 16 for a transcendental function. Casts are free,
+/// so that dropping one does not change the clusters.
+int elementCost(mlir::Operation *op);
+/// True if `op` reads elements of operand `i` several times.
+bool rereads(mlir::Operation *op, unsigned i);
+/// True if a reader of `v` asks for its elements several times.
+bool isReread(mlir::Value v);
+/// A value that has to be in memory as it is, whoever computes it: a library operation or the
+/// caller reads it.
+bool isStored(mlir::Value v);
+
+} // namespace mpc
+
+#endif // MPC_PASSES_OPERATIONFACTS_H

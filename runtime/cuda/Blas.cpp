@@ -1,0 +1,303 @@
+//===- Blas.cpp - matrix products by NVIDIA's cuBLASLt -----------------------------------===//
+
+#include "runtime/cuda/Blas.h"
+#include "runtime/core/Error.h"
+#include "runtime/cuda/Libraries.h"
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <limits>
+#include <optional>
+#include <span>
+
+using namespace mpc;
+using namespace mpc::cuda;
+
+// Beyond this a split product gains nothing.
+static constexpr uint64_t kMostWorkspace = 32 << 20;
+// That the library is asked for; the first one that is exact is taken.
+static constexpr int kAlgorithms = 8;
+// cuBLAS, as cublasLtGetVersion counts.
+static constexpr size_t kLeastVersion = 120000, kEndVersion = 140000;
+
+std::string BlasFunctions::resolve(void *library) {
+#define MPC_CUBLASLT_RESOLVE(name)                                                                 \
+  this->name = reinterpret_cast<decltype(this->name)>(dlsym(library, #name));                      \
+  if (!this->name)                                                                                 \
+    return #name;
+  MPC_CUBLASLT_FUNCTIONS(MPC_CUBLASLT_RESOLVE)
+#undef MPC_CUBLASLT_RESOLVE
+  return "";
+}
+
+//===----------------------------------------------------------------------------===//
+// Opening
+//===----------------------------------------------------------------------------===//
+
+/// Versions before 12 counted 1000 · major, some of them.
+static std::string blasVersionText(size_t version) {
+  size_t unit = version < 100000 ? 1000 : 10000;
+  return std::to_string(version / unit) + "." + std::to_string(version % unit / 100);
+}
+
+/// Tells once what the user may mend.
+static void noteAbsence(const std::string &problem) {
+  static bool isTold = false;
+  if (!isTold)
+    std::fprintf(
+        stderr,
+        "note: matrix products run as generated kernels, since NVIDIA's cuBLASLt, which is "
+        "mostly faster, %s: install it (python3 -m pip install nvidia-cublas-cu12), or "
+        "name its folder in MPC_CUDA_LIBS\n",
+        problem.empty() ? "was not found" : ("cannot be used (" + problem + ")").c_str());
+  isTold = true;
+}
+
+static bool hasMatmul(const Program &program) {
+  for (const auto &[name, entry] : program.entries)
+    for (const Command &command : entry.commands)
+      if (command.kind == CommandKind::matmul)
+        return true;
+  return false;
+}
+
+std::unique_ptr<Blas> Blas::open(const Gpu &gpu, const Program &program,
+                                 const std::string &folder) {
+  const char *isWanted = std::getenv("MPC_CUDA_BLAS");
+  if ((isWanted && std::strcmp(isWanted, "0") == 0) || !hasMatmul(program))
+    return nullptr;
+  BlasFunctions functions;
+  cublasLtHandle_t handle = nullptr;
+  auto start = [&](void *opened) -> std::string {
+    if (std::string missing = functions.resolve(opened); !missing.empty())
+      return "it has no function " + missing;
+    size_t version = functions.cublasLtGetVersion();
+    if (version < kLeastVersion || version >= kEndVersion)
+      return "it is of version " + blasVersionText(version) + ", and 12 or 13 is needed";
+    if (static_cast<int>(version / 10000) > gpu.driverVersion() / 1000)
+      return "it is of version " + blasVersionText(version) + ", and the driver is of CUDA " +
+             versionText(gpu.driverVersion());
+    cublasStatus_t status = functions.cublasLtCreate(&handle);
+    return status == CUBLAS_STATUS_SUCCESS
+               ? ""
+               : std::string("it does not start: ") + functions.cublasLtGetStatusName(status);
+  };
+  Library library = openLibrary({"libcublasLt.so.13", "libcublasLt.so.12"}, folder, start);
+  if (!library.handle) {
+    if (folder.empty())
+      noteAbsence(library.problem);
+    return nullptr;
+  }
+  std::unique_ptr<Blas> blas(new Blas(functions, handle));
+  for (const auto &[name, entry] : program.entries)
+    for (const Command &command : entry.commands)
+      if (command.kind == CommandKind::matmul)
+        blas->prepare(command);
+  return blas;
+}
+
+Blas::Blas(const BlasFunctions &library, cublasLtHandle_t handle)
+    : library(library),
+      handle(handle, [this](cublasLtHandle_t handle) { this->library.cublasLtDestroy(handle); }) {}
+
+std::string Blas::name() const {
+  return "cuBLASLt " + blasVersionText(library.cublasLtGetVersion());
+}
+
+//===----------------------------------------------------------------------------===//
+// Preparing
+//===----------------------------------------------------------------------------===//
+
+namespace {
+/// result[b, m, n] = Σ lhs[b, m, k] · rhs[b, k, n]
+struct Extents {
+  int64_t batch = 1, m, n, k;
+
+  explicit Extents(const Command &command) {
+    size_t rank = command.result.shape.size();
+    for (size_t i = 0; i + 2 < rank; ++i)
+      batch *= command.result.shape[i];
+    m = command.result.shape[rank - 2];
+    n = command.result.shape[rank - 1];
+    k = command.lhs.shape[rank - (command.transpose_lhs ? 2 : 1)];
+  }
+  bool areUsual() const {
+    for (int64_t extent : {batch, m, n, k})
+      if (extent < 1 || extent > std::numeric_limits<int32_t>::max())
+        return false;
+    return true;
+  }
+};
+
+/// None for a type that no product here is computed in.
+std::optional<cudaDataType_t> dataType(ElementType type) {
+  switch (type) {
+  case ElementType::f32:
+    return CUDA_R_32F;
+  case ElementType::f16:
+    return CUDA_R_16F;
+  case ElementType::bf16:
+    return CUDA_R_16BF;
+  default:
+    return std::nullopt;
+  }
+}
+
+/// In bytes: regions begin at multiples of 256.
+uint32_t alignment(const Buffer &buffer) {
+  uint64_t lowest = buffer.offset & (~buffer.offset + 1);
+  return lowest == 0 ? 256 : static_cast<uint32_t>(std::min<uint64_t>(lowest, 256));
+}
+} // namespace
+
+Owned<cublasLtMatrixLayout_t> Blas::layout(ElementType type, int64_t rows, int64_t columns,
+                                           int64_t batch) const {
+  cublasLtMatrixLayout_t made = nullptr;
+  if (library.cublasLtMatrixLayoutCreate(&made, *dataType(type), rows, columns, rows) !=
+      CUBLAS_STATUS_SUCCESS)
+    return {};
+  Owned<cublasLtMatrixLayout_t> layout(
+      made, [this](cublasLtMatrixLayout_t old) { library.cublasLtMatrixLayoutDestroy(old); });
+  auto count = static_cast<int32_t>(batch);
+  int64_t stride = rows * columns;
+  if (library.cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                               sizeof count) != CUBLAS_STATUS_SUCCESS ||
+      library.cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                               &stride, sizeof stride) != CUBLAS_STATUS_SUCCESS)
+    return {};
+  return layout;
+}
+
+/// A row-major matrix is the column-major one of its transpose:
+///   resultᵀ[n, m] = rhsᵀ[n, k] · lhsᵀ[k, m]
+/// so that an operand that is stored as it is used is not transposed for the library either.
+bool Blas::describe(const Command &command, Plan &plan) const {
+  const Extents e(command);
+  cublasLtMatmulDesc_t made = nullptr;
+  if (library.cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F) !=
+      CUBLAS_STATUS_SUCCESS)
+    return false;
+  plan.description = {made,
+                      [this](cublasLtMatmulDesc_t old) { library.cublasLtMatmulDescDestroy(old); }};
+  auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
+    return library.cublasLtMatmulDescSetAttribute(made, attribute, &value, sizeof value) ==
+           CUBLAS_STATUS_SUCCESS;
+  };
+  auto transposed = [](bool isTransposed) {
+    return static_cast<int32_t>(isTransposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  };
+  uint32_t epilogue = command.bias.present ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  if (command.relu)
+    epilogue = command.bias.present ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+  bool isSet = set(CUBLASLT_MATMUL_DESC_TRANSA, transposed(command.transpose_rhs)) &&
+               set(CUBLASLT_MATMUL_DESC_TRANSB, transposed(command.transpose_lhs)) &&
+               set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  // Algorithms are chosen by this address's alignment, too: any other one with the same will do.
+  if (isSet && command.bias.present)
+    isSet = set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, uint64_t(alignment(command.bias.buffer))) &&
+            set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                static_cast<int32_t>(*dataType(command.bias.type)));
+  auto stored = [&](const Operand &operand, int64_t rows, int64_t columns, bool isTransposed) {
+    return layout(operand.type, isTransposed ? columns : rows, isTransposed ? rows : columns,
+                  e.batch);
+  };
+  plan.a = stored(command.rhs, e.n, e.k, command.transpose_rhs);
+  plan.b = stored(command.lhs, e.k, e.m, command.transpose_lhs);
+  plan.d = stored(command.result, e.n, e.m, /*isTransposed=*/false);
+  return isSet && plan.a && plan.b && plan.d;
+}
+
+bool Blas::chooseAlgorithm(const Command &command, Plan &plan) {
+  cublasLtMatmulPreference_t made = nullptr;
+  if (library.cublasLtMatmulPreferenceCreate(&made) != CUBLAS_STATUS_SUCCESS)
+    return false;
+  Owned<cublasLtMatmulPreference_t> preference(made, [this](cublasLtMatmulPreference_t old) {
+    library.cublasLtMatmulPreferenceDestroy(old);
+  });
+  auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    return library.cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof value) ==
+           CUBLAS_STATUS_SUCCESS;
+  };
+  // Parts of a sum meet in float and in one order, or there are no parts.
+  bool isSet = set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace) &&
+               set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                   static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)) &&
+               set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(command.rhs.buffer)) &&
+               set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(command.lhs.buffer)) &&
+               set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(command.result.buffer)) &&
+               set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(command.result.buffer));
+  cublasLtMatmulHeuristicResult_t found[kAlgorithms]{};
+  int count = 0;
+  if (!isSet || library.cublasLtMatmulAlgoGetHeuristic(handle, plan.description, plan.a, plan.b,
+                                                       plan.d, plan.d, preference, kAlgorithms,
+                                                       found, &count) != CUBLAS_STATUS_SUCCESS)
+    return false;
+  uint64_t inexact = CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_16F;
+  if (command.lhs.type == ElementType::f32)
+    inexact |= CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF |
+               CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32;
+  for (const cublasLtMatmulHeuristicResult_t &each : std::span(found, count)) {
+    // None where the library cannot say: the compute type promises the same.
+    uint64_t flags = 0;
+    size_t written = 0;
+    library.cublasLtMatmulAlgoCapGetAttribute(&each.algo, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS,
+                                              &flags, sizeof flags, &written);
+    if (each.state != CUBLAS_STATUS_SUCCESS || each.workspaceSize > kMostWorkspace ||
+        (flags & inexact))
+      continue;
+    plan.algorithm = each.algo;
+    neededBytes = std::max<uint64_t>(neededBytes, each.workspaceSize);
+    return true;
+  }
+  return false;
+}
+
+bool Blas::prepare(const Command &command) {
+  for (const Operand *operand : {&command.lhs, &command.rhs, &command.result})
+    if (!dataType(operand->type))
+      return false;
+  // The library's bias has the result's type.
+  bool isUsual = Extents(command).areUsual() && command.lhs.type == command.rhs.type &&
+                 (!command.bias.present || command.bias.type == command.result.type);
+  Plan plan;
+  if (!isUsual || !describe(command, plan) || !chooseAlgorithm(command, plan))
+    return false;
+  plans.emplace(&command, std::move(plan));
+  return true;
+}
+
+//===----------------------------------------------------------------------------===//
+// Running
+//===----------------------------------------------------------------------------===//
+
+bool Blas::run(CUstream stream, const Command &command, const std::vector<CUdeviceptr> &addresses) {
+  auto found = plans.find(&command);
+  if (found == plans.end())
+    return false;
+  const Plan &plan = found->second;
+  auto pointer = [&](size_t index) { return reinterpret_cast<void *>(addresses[index]); };
+  size_t result = 2;
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  if (command.bias.present) {
+    CUdeviceptr bias = addresses[result++];
+    status = library.cublasLtMatmulDescSetAttribute(
+        plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+  }
+  const float one = 1, zero = 0;
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = library.cublasLtMatmul(
+        handle, plan.description, &one, pointer(1), plan.a, pointer(0), plan.b, &zero,
+        pointer(result), plan.d, pointer(result), plan.d, &plan.algorithm,
+        reinterpret_cast<void *>(static_cast<CUdeviceptr>(workspace)), neededBytes, stream);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH) {
+    plans.erase(found);
+    return false;
+  }
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw Error("the matrix product of '" + command.node + "' by " + name() +
+                " failed: " + library.cublasLtGetStatusName(status) +
+                "; MPC_CUDA_BLAS=0 in the environment runs it as a generated kernel");
+  return true;
+}

@@ -1,0 +1,311 @@
+//===- CudaDevice.cpp - a program's memory and execution on a GPU ----------------------===//
+//
+// Everything that can be done before the first step is done in the constructor: the driver, the
+// kernels, memory, initial values. An entry point is recorded as a graph at its first run, once per
+// copy of the inputs (Inputs.h), and is one call of the driver from then on. The host waits for the
+// GPU only where it reads.
+//
+//===----------------------------------------------------------------------------===//
+
+#include "runtime/core/Device.h"
+#include "runtime/core/Error.h"
+#include "runtime/cpu/ConvertElements.h"
+#include "runtime/cpu/Memory.h"
+#include "runtime/cuda/Blas.h"
+#include "runtime/cuda/Images.h"
+#include "runtime/cuda/Inputs.h"
+#include "runtime/cuda/Statistics.h"
+#include "runtime/data/File.h"
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+using namespace mpc;
+using namespace mpc::cuda;
+
+namespace {
+
+/// Where --device points.
+struct Choice {
+  int ordinal = 0;
+  bool simulate = false;
+  std::string folder; ///< of the driver; empty: the loader's
+};
+
+class CudaDevice : public Device {
+public:
+  CudaDevice(const Program &program, const Choice &choice)
+      : program(program), choice(choice), gpu(choice.folder, choice.ordinal), image(chosenImage()),
+        stream(gpu.stream()), blas(Blas::open(gpu, program, choice.folder)) {
+    module = gpu.load(program.raw->data + image.data.offset);
+    allocate();
+    warmUp();
+    initialize();
+    CudaDevice::weightsChanged(); // half copies of the initial parameters
+    gpu.synchronize(stream);
+  }
+
+  void read(const TensorInfo &tensor, void *to) override {
+    if (tensor.buffer.region == Region::inputs)
+      return inputs->read(tensor.buffer.offset, to, tensor.bytes());
+    if (isStatistic(tensor.role))
+      return statistics->read(stream, tensor, to);
+    gpu.download(stream, to, at(tensor.buffer), tensor.bytes());
+    gpu.synchronize(stream);
+  }
+
+  void write(const TensorInfo &tensor, const void *from) override {
+    if (tensor.buffer.region == Region::inputs)
+      return inputs->write(tensor.buffer.offset, from, tensor.bytes());
+    if (isStatistic(tensor.role))
+      return statistics->write(stream, tensor, from);
+    gpu.upload(stream, at(tensor.buffer), from, tensor.bytes());
+  }
+
+  uint64_t mark() override { return statistics->mark(stream); }
+  void readMarked(uint64_t mark, const TensorInfo &tensor, void *to) override {
+    statistics->read(mark, tensor, to);
+  }
+  void release(uint64_t mark) override { statistics->release(mark); }
+  bool isAsynchronous() const override { return true; }
+
+  void clear(Region region) override {
+    gpu.clear(stream, memoryOf(region), program.region_bytes[static_cast<size_t>(region)]);
+    statistics->changed();
+  }
+
+  void run(const std::string &name) override { runTogether(name, {name}); }
+  void run(const EntryList &list) override { runTogether(list.name, list.entries); }
+
+  /// All commands of the entry points are one graph.
+  void runTogether(const std::string &key, const std::vector<std::string> &names) {
+    int copy = inputs->publish(stream);
+    auto known = graphs[copy].find(key);
+    if (known == graphs[copy].end())
+      known = graphs[copy].emplace(key, record(names, copy)).first;
+    if (!known->second)
+      return; // without commands
+    gpu.launch(stream, known->second);
+    inputs->used(stream);
+    statistics->changed();
+  }
+
+  void weightsChanged() override {
+    if (program.entries.count("refresh"))
+      run("refresh");
+  }
+
+  uint64_t memoryBytes() const override { return allocated; }
+
+  std::string describe() const override {
+    std::string kernels = image.kind == ProgramImage::Kind::ptx
+                              ? "PTX of sm_" + std::to_string(image.architecture)
+                              : "kernels for sm_" + std::to_string(image.architecture);
+    return (choice.simulate ? "simulator, " : "GPU " + std::to_string(gpu.ordinal()) + ", ") +
+           gpu.name() + " (sm_" + std::to_string(gpu.architecture()) + ", " +
+           cpu::bytesText(gpu.totalMemory()) + "), driver of CUDA " +
+           versionText(gpu.driverVersion()) + ", " + kernels + (blas ? ", " + blas->name() : "");
+  }
+
+  std::vector<std::string> describeCommands(const std::string &entry) const override {
+    std::vector<std::string> lines;
+    auto found = program.entries.find(entry);
+    if (found == program.entries.end())
+      return lines;
+    for (const Command &command : found->second.commands)
+      if (command.kind != CommandKind::kernel)
+        lines.push_back(command.node + " " + elementTypeName(command.lhs.type) + ": " +
+                        executor(command));
+    return lines;
+  }
+
+private:
+  /// The image for this GPU; the simulator runs its own in the place of the one that such a GPU
+  /// would.
+  const ProgramImage &chosenImage() const {
+    const ProgramImage &real = chooseImage(program, gpu.architecture(), gpu.name());
+    if (!choice.simulate)
+      return real;
+    for (const ProgramImage &candidate : program.images)
+      if (candidate.kind == ProgramImage::Kind::simulator)
+        return candidate;
+    throw Error("--device sim: this program carries no code of its kernels for the simulator: "
+                "compile the model with --simulate");
+  }
+
+  /// What executes a library command.
+  std::string executor(const Command &command) const {
+    if (blas && blas->executes(command))
+      return blas->name();
+    return command.functions.empty() ? "nothing to do"
+                                     : "generated kernel " + command.functions[0].symbol;
+  }
+
+  void allocate() {
+    uint64_t workspace = blas ? blas->workspaceBytes() : 0;
+    uint64_t total = 2 * program.region_bytes[static_cast<size_t>(Region::inputs)] + workspace;
+    for (size_t i = 0; i < kRegionCount; ++i)
+      if (isPermanent(static_cast<Region>(i)))
+        total += program.region_bytes[i];
+    if (uint64_t free = gpu.freeMemory(); total > free)
+      throw Error("not enough GPU memory: training this model needs " + cpu::bytesText(total) +
+                  ", and of " + cpu::bytesText(gpu.totalMemory()) + " of device " +
+                  std::to_string(gpu.ordinal()) + " (" + gpu.name() + ") " + cpu::bytesText(free) +
+                  " are free: compile the model with a smaller --batch, or end other programs that "
+                  "use the GPU");
+    inputs =
+        std::make_unique<Inputs>(gpu, program.region_bytes[static_cast<size_t>(Region::inputs)]);
+    allocated = inputs->bytes() + workspace;
+    if (workspace > 0)
+      blas->use(gpu.allocate(workspace, "the workspace of matrix products"));
+    for (size_t i = 0; i < kRegionCount; ++i)
+      if (isPermanent(static_cast<Region>(i)))
+        gpu.clear(stream, memoryOf(static_cast<Region>(i)), program.region_bytes[i]);
+    statistics =
+        std::make_unique<Statistics>(gpu, program, [this](const Buffer &b) { return at(b); });
+  }
+
+  /// Executes what a library will once, so that it loads its kernels before a step is recorded.
+  /// Regions are full of zeros still, and so are the results.
+  void warmUp() {
+    if (!blas)
+      return;
+    gpu.clear(stream, inputs->at(0, 0), program.region_bytes[static_cast<size_t>(Region::inputs)]);
+    for (const auto &[name, entry] : program.entries)
+      for (const Command &command : entry.commands)
+        if (blas->executes(command) &&
+            std::all_of(command.buffers.begin(), command.buffers.end(), [](const Buffer &buffer) {
+              return buffer.region == Region::inputs || isPermanent(buffer.region);
+            }))
+          blas->run(stream, command, addressesOf(command, /*copy=*/0));
+    gpu.synchronize(stream); // before another stream fills the inputs
+  }
+
+  /// Everything but the inputs, which exist twice, and the accumulators, which few runs need.
+  static bool isPermanent(Region region) {
+    return region != Region::inputs && region != Region::accumulators;
+  }
+
+  /// The region's memory, allocated at its first use.
+  CUdeviceptr memoryOf(Region region) {
+    size_t index = static_cast<size_t>(region);
+    if (!regions[index]) {
+      // One line more, so that buffers of no bytes at a region's end have an address of their own.
+      uint64_t bytes = program.region_bytes[index] + 64;
+      regions[index] = gpu.allocate(bytes, std::string("the region ") + regionName(region));
+      allocated += bytes;
+    }
+    return regions[index];
+  }
+
+  CUdeviceptr at(const Buffer &buffer) { return memoryOf(buffer.region) + buffer.offset; }
+
+  void initialize() {
+    std::vector<std::byte> values;
+    for (const TensorInfo &tensor : program.tensors) {
+      if (!tensor.initial.bytes)
+        continue;
+      values.resize(tensor.bytes());
+      convertElements(tensor.initial_type, program.raw->data + tensor.initial.offset, tensor.type,
+                      values.data(), tensor.elements());
+      write(tensor, values.data());
+    }
+    // A working copy starts as what it is a copy of.
+    for (const TensorInfo &tensor : program.tensors)
+      if (tensor.role == Role::working_statistic) {
+        int from = program.find(Role::statistic, tensor.name);
+        if (from >= 0 && program.tensors[from].bytes() == tensor.bytes())
+          gpu.copy(stream, at(tensor.buffer), at(program.tensors[from].buffer), tensor.bytes());
+      }
+  }
+
+  Graph record(const std::vector<std::string> &names, int copy) {
+    std::vector<const Command *> commands;
+    for (const std::string &name : names) {
+      auto entry = program.entries.find(name);
+      if (entry == program.entries.end())
+        throw Error("the compiled program has no entry point '" + name + "'");
+      for (const Command &command : entry->second.commands)
+        commands.push_back(&command);
+    }
+    if (commands.empty())
+      return {};
+    for (const Command *command : commands) // allocates what an accumulating run needs
+      for (const Buffer &buffer : command->buffers)
+        if (buffer.region != Region::inputs)
+          memoryOf(buffer.region);
+    return gpu.capture(stream, [&] {
+      for (const Command *command : commands)
+        issue(*command, copy);
+    });
+  }
+
+  std::vector<CUdeviceptr> addressesOf(const Command &command, int copy) {
+    std::vector<CUdeviceptr> addresses;
+    for (const Buffer &buffer : command.buffers)
+      addresses.push_back(buffer.region == Region::inputs ? inputs->at(copy, buffer.offset)
+                                                          : at(buffer));
+    return addresses;
+  }
+
+  void issue(const Command &command, int copy) {
+    std::vector<CUdeviceptr> addresses = addressesOf(command, copy);
+    if (blas && blas->run(stream, command, addresses))
+      return;
+    std::vector<void *> parameters;
+    for (CUdeviceptr &address : addresses)
+      parameters.push_back(&address);
+    for (const GpuFunction &f : command.functions)
+      gpu.launch(stream, function(f.symbol), f.grid, f.block, parameters.data());
+  }
+
+  CUfunction function(const std::string &symbol) {
+    CUfunction &known = functions[symbol];
+    if (!known)
+      known = gpu.function(module, symbol);
+    return known;
+  }
+
+  const Program &program;
+  Choice choice;
+  Gpu gpu;
+  const ProgramImage &image;
+  Stream stream;
+  std::unique_ptr<Blas> blas; ///< null: generated kernels execute every product
+  Module module;
+  std::map<std::string, CUfunction> functions;
+  std::array<DeviceMemory, kRegionCount> regions;
+  std::unique_ptr<Inputs> inputs;
+  std::unique_ptr<Statistics> statistics;
+  std::map<std::string, Graph> graphs[2]; ///< by copy of the inputs
+  uint64_t allocated = 0;
+};
+
+Choice parseChoice(const Program &program, const std::string &device) {
+  Choice choice;
+  if (device == "sim") {
+    if (program.simulator_folder.empty())
+      throw Error("--device sim: this program carries no code of its kernels for the simulator: "
+                  "compile the model with --simulate");
+    choice.simulate = true;
+    const char *folder = std::getenv("MPC_SIM_LIBS");
+    choice.folder = folder && *folder ? folder : program.simulator_folder;
+    return choice;
+  }
+  const char *end = device.data() + device.size();
+  auto [stop, error] = std::from_chars(device.data(), end, choice.ordinal);
+  if (!device.empty() && (error != std::errc() || stop != end || choice.ordinal < 0))
+    throw Error("--device " + quote(device) +
+                ": this program was compiled for NVIDIA GPUs (--target=cuda): a number from 0 on, "
+                "or sim");
+  return choice;
+}
+
+std::unique_ptr<Device> makeCudaDevice(const Program &program, const std::string &device, int) {
+  return std::make_unique<CudaDevice>(program, parseChoice(program, device));
+}
+
+} // namespace
+
+const MakeDevice mpc_make_cuda_device = makeCudaDevice;

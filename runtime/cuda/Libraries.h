@@ -1,0 +1,35 @@
+//===- Libraries.h - NVIDIA's libraries, found and opened at run time -------------------===//
+//
+// Beside the driver nothing of NVIDIA's has to be installed where a trainer runs: what a library
+// does faster, generated kernels do as well. So a library that is missing is never an error.
+//
+//===----------------------------------------------------------------------------===//
+
+#ifndef MPC_RUNTIME_CUDA_LIBRARIES_H
+#define MPC_RUNTIME_CUDA_LIBRARIES_H
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace mpc::cuda {
+
+/// A library that was opened, or why there is none.
+struct Library {
+  void *handle = nullptr; ///< of dlopen; null: none was found that serves
+  std::string file;
+  /// Of the first one that was found and does not serve: "FILE: WHY". Empty if none was found.
+  std::string problem;
+};
+
+/// Opens the first library of one of these names ("libcublasLt.so.13", the best first) that serves.
+/// Places, in order: the folders of MPC_CUDA_LIBS (separated by ':'), CUDA_HOME/lib64, where the
+/// loader looks, and nvidia/*/lib in the folders of python3's packages, where pip puts them; if
+/// `folder` is not empty, there alone. `check` returns why a library does not serve, or "". What
+/// was opened stays open until the process ends: these libraries are not made to be closed.
+Library openLibrary(const std::vector<std::string> &names, const std::string &folder,
+                    const std::function<std::string(void *handle)> &check);
+
+} // namespace mpc::cuda
+
+#endif // MPC_RUNTIME_CUDA_LIBRARIES_H

@@ -1,0 +1,30 @@
+//===- Settings.h - the simulated machine, from the environment -------------------------===//
+
+#ifndef MPC_RUNTIME_SIM_DRIVER_SETTINGS_H
+#define MPC_RUNTIME_SIM_DRIVER_SETTINGS_H
+
+#include <array>
+#include <cstdint>
+#include <set>
+
+namespace mpc::sim {
+
+/// What can be made to fail. `alloc` is of device memory, `blas` a product by the simulated
+/// library.
+enum class Fault : uint8_t { alloc, launch, sticky, copy, load, blas };
+
+struct Settings {
+  int capability = 80;                       ///< MPC_SIM_CC=8.0
+  uint64_t memoryBytes = uint64_t(16) << 30; ///< MPC_SIM_MEMORY, of each device
+  int driverVersion = 12090;                 ///< MPC_SIM_DRIVER
+  int devices = 1;                           ///< MPC_SIM_DEVICES
+  /// MPC_SIM_FAULT=KIND:N[,KIND:N…]: by Fault, the calls (from 1) that fail.
+  std::array<std::set<uint64_t>, 6> faults;
+};
+
+/// False where a setting cannot be read, after a line on stderr that says which.
+bool readSettings(Settings &settings);
+
+} // namespace mpc::sim
+
+#endif // MPC_RUNTIME_SIM_DRIVER_SETTINGS_H

@@ -1,0 +1,306 @@
+"""Trainers for GPUs, on the simulator: the CPU's numbers, checkpoints that move between targets, and what can go wrong with a GPU.
+
+    test_cuda.py --build BUILD [--only REGEX] [-v]
+
+test_scaling.py and some of test_resume.py run on the simulator as well (run_all.py, --target cuda).
+"""
+
+import ctypes
+import os
+
+import numpy as np
+import onnx
+
+from support import (PLAIN, SGD, Skipped, Trainer, main, model_of, node, require, require_close, require_match, require_refusal,
+                     require_same_bits, require_success, scale_model)
+from test_ptx import MODELS
+
+SIMULATED = ("--target=cuda:sm_80", "--simulate")
+# Where the CPU happens to be exact: some roundings.
+SLACK = {"fp32": 1e-6, "bf16": 8e-3, "fp16": 1e-3}
+
+
+def samples_of(name, samples, seed=7):
+    """Inputs and labels that fit one of MODELS."""
+    random = np.random.default_rng(seed)
+    shape = {"linear": (10,), "mlp": (784,), "mlp_ln": (64,), "fashion_cnn": (1, 28, 28), "simple_cnn": (3, 32, 32)}[name]
+    if name == "linear":
+        return random.normal(size=(samples, *shape)).astype(np.float32), random.normal(size=(samples, 1)).astype(np.float32)
+    return random.normal(size=(samples, *shape)).astype(np.float32), random.integers(0, 10, samples)
+
+
+def input_of(name):
+    return onnx.load(MODELS / f"{name}.onnx").graph.input[0].name
+
+
+def relative_error(got, want):
+    return np.linalg.norm((got.astype(np.float64) - want).ravel()) / max(np.linalg.norm(want.ravel()), 1e-30)
+
+
+def simulator(**settings):
+    return {**os.environ, **settings}
+
+
+class With(Trainer):
+    """A trainer whose environment has these settings."""
+
+    def __init__(self, trainer, **settings):
+        super().__init__(trainer.bench, trainer.program)
+        self.settings = settings
+
+    def run(self, command, *options, **more):
+        return super().run(command, *options, **{"env": simulator(**self.settings), **more})
+
+
+def compare(bench, name, precision, batch, steps=3, **settings):
+    """The GPU's numbers are as near to those of fp64 as the CPU's in the same precision."""
+    model = MODELS / f"{name}.onnx"
+    options = [f"--batch={batch}", *(SGD if name == "linear" else ("--optimizer=adam",))]
+    exact = bench.compile(model, *options, "--precision=fp64")
+    cpu, gpu = [bench.on(target).compile(model, *options, f"--precision={precision}") for target in ("cpu", "cuda")]
+    trainers = [cpu, With(gpu, **settings)]
+    x, labels = samples_of(name, batch * steps)
+    what, slack = f"{name} {precision}", SLACK[precision]
+    first = {input_of(name): x[:batch]}
+
+    def check(kind, results):
+        want, cpu, gpu = results
+        require(sorted(want) == sorted(cpu) == sorted(gpu), f"{what}: names of {kind}")
+        for key in want:
+            allowed = 2 * relative_error(cpu[key], want[key]) + slack
+            error = relative_error(gpu[key], want[key])
+            require(error <= allowed, f"{what}: {kind} {key} is off by {error:.3g}, allowed {allowed:.3g}")
+
+    check("gradients", [t.grad(first, labels[:batch]) for t in (exact, *trainers)])
+    check("outputs", [t.predict(first) for t in (exact, *trainers)])
+    # The last batch is smaller by one.
+    data = exact.data({input_of(name): x[:-1]}, labels[:-1])
+    runs = [t.train(data, "--steps", steps, "--lr", 1e-3, "--no-shuffle") for t in (exact, *trainers)]
+    check("steps", [{key: np.array(run.values(key)) for key in ("loss", "grad_norm")} for run in runs])
+    for key in ("step", "epoch", "lr", "loss_scale", "skipped"):
+        require(runs[1].values(key) == runs[2].values(key), f"{what}: {key} {runs[2].values(key)}, the CPU's are {runs[1].values(key)}")
+    evals = [t.must("eval", "--data", data, "--checkpoint", r.out).out for t, r in zip((exact, *trainers), runs)]
+    check("eval", [{"loss": np.array(float(text.split()[1].rstrip(",")))} for text in evals])
+
+
+def test_linear_and_mlp(bench):
+    compare(bench, "linear", "fp32", 32)
+    for precision in ("fp32", "fp16", "bf16"):
+        compare(bench, "mlp", precision, 8)
+
+
+def test_norms_and_residuals(bench):
+    for precision in ("fp32", "fp16", "bf16"):
+        compare(bench, "mlp_ln", precision, 12)
+
+
+def test_convolutions(bench):
+    for name, precision in (("fashion_cnn", "fp32"), ("fashion_cnn", "fp16"), ("simple_cnn", "bf16")):
+        compare(bench, name, precision, 4, steps=2)
+
+
+def test_same_bits_again(bench):
+    """Two runs of one trainer, and of one compiled again, write the same weights."""
+    gpu = bench.on("cuda")
+    x, labels = samples_of("mlp_ln", 40)
+    compiled = [gpu.compile(MODELS / "mlp_ln.onnx", "--batch=16", "--precision=fp16") for _ in range(2)]
+    data = compiled[0].data({input_of("mlp_ln"): x}, labels)
+    runs = [trainer.train(data, "--epochs", 2, "--lr", 1e-3) for trainer in (compiled[0], *compiled)]
+    for run in runs[1:]:
+        require_same_bits(run.weights(), runs[0].weights(), "a second run")
+
+
+def test_checkpoints_move(bench):
+    """A run begun on one target goes on on the other."""
+    options = ["--batch=16", "--precision=fp32", "--optimizer=adam"]
+    cpu, gpu = [bench.on(target).compile(MODELS / "mlp_ln.onnx", *options) for target in ("cpu", "cuda")]
+    x, labels = samples_of("mlp_ln", 64)
+    data = cpu.data({input_of("mlp_ln"): x}, labels)
+    options = ["--epochs", 2, "--lr", 1e-3, "--seed", 2]
+    whole = cpu.train(data, *options)
+    for first, second in ((cpu, gpu), (gpu, cpu)):
+        run = first.train(data, *options, "--stop-after", 5)
+        second.must("train", "--data", data, "--out", run.out, "--metrics", run.metrics, "--resume")
+        require_close(run.values("loss"), whole.values("loss"), 1e-4, "the losses of a run that moved")
+
+
+# ---------------------------------------------------------------- what can go wrong
+
+
+def small_run(bench, *options):
+    """A trainer on the simulator and what trains it."""
+    trainer = bench.on("cuda").compile(scale_model(np.arange(1, 9) / 8, 8), *SGD, "--batch=4", *options)
+    random = np.random.default_rng(0)
+    x = random.normal(size=(24, 8)).astype(np.float32)
+    return trainer, trainer.data({"x": x}, np.zeros((24, 1), np.float32)), ["--epochs", 1, "--lr", 0.01, *PLAIN[:4]]
+
+
+def test_no_driver(bench):
+    """Without a GPU's driver the trainer tells what is missing; `info` needs none."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        pass
+    else:
+        raise Skipped("this machine has an NVIDIA driver")
+    trainer, data, options = small_run(bench)
+    done = trainer.run("train", "--data", data, *options, "--device", "0")
+    require_refusal(done, ["no NVIDIA driver", "libcuda.so.1", "--target=cpu"], "without a driver")
+    require_match("target +cuda", trainer.run("info", "--device", "0").out, "info")
+
+
+def test_which_gpu(bench):
+    trainer, data, options = small_run(bench)
+    for device, says in (("x", "number from 0 on"), ("-1", "number from 0 on")):
+        require_refusal(trainer.run("train", "--data", data, *options, "--device", device), says, device)
+    plain = bench.compile(scale_model([1]), *SGD, "--batch=4", "--target=cuda:sm_80")
+    require_refusal(plain.run("train", "--data", data, *options, "--device", "sim"), "--simulate", "a trainer without --simulate")
+    missing = trainer.run("train", "--data", data, *options, env=simulator(MPC_SIM_LIBS=str(bench.folder)))
+    require_refusal(missing, "the simulator of GPUs is missing", "no simulator there")
+    none = trainer.run("train", "--data", data, *options, env=simulator(MPC_SIM_DEVICES="0"))
+    require_refusal(none, ["finds none", "--target=cpu"], "no GPU")
+
+
+def test_old_driver_and_other_architectures(bench):
+    trainer, data, options = small_run(bench)
+    for settings, says in (({"MPC_SIM_DRIVER": "11040"}, ["CUDA 11.4", "CUDA 12.0 or later"]),
+                           ({"MPC_SIM_CC": "7.5"}, ["compiled for sm_80", "sm_75", "--target=cuda:sm_75"]),
+                           ({"MPC_SIM_CC": "6.1"}, ["sm_61", "needs sm_70 or later"])):
+        require_refusal(trainer.run("train", "--data", data, *options, env=simulator(**settings)), says, str(settings))
+    for later in ("8.6", "9.0", "12.0"):  # sm_80's cubin, its PTX
+        require_success(trainer.run("train", "--data", data, *options, env=simulator(MPC_SIM_CC=later)), f"on {later}")
+    half, data, options = small_run(bench, "--precision=bf16")
+    require_refusal(half.run("train", "--data", data, *options, env=simulator(MPC_SIM_CC="7.5")), "bf16 needs sm_80", "bf16 on sm_75")
+
+
+def test_out_of_memory(bench):
+    trainer, data, options = small_run(bench)
+    says = ["not enough GPU memory", "free", "smaller --batch"]
+    require_refusal(trainer.run("train", "--data", data, *options, env=simulator(MPC_SIM_MEMORY="2048")), says, "a small GPU")
+    for n in range(1, 6):
+        require_refusal(trainer.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT=f"alloc:{n}")), says[0], f"allocation {n}")
+
+
+def test_failing_start(bench):
+    trainer, data, options = small_run(bench)
+    require_refusal(trainer.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT="load:1")), "cannot load this program's kernels", "load")
+    require_refusal(trainer.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT="copy:1")), "copying|the GPU failed", "copy")
+
+
+def test_errors_lose_no_checkpoint(bench):
+    """A GPU that fails in the middle of a step: what was saved is whole, and the run goes on from there to the same bits."""
+    trainer, data, options = small_run(bench)
+    whole = trainer.train(data, *options)
+    for fault in ("sticky:9", "sticky:14", "launch:7", "copy:20"):
+        out = bench.fresh("broken")
+        metrics = f"{out}.jsonl"
+        command = ["train", "--data", data, *options, "--out", out, "--metrics", metrics, "--checkpoint-every", 1, "--keep", 100]
+        broken = trainer.run(*command, env=simulator(MPC_SIM_FAULT=fault))
+        require_refusal(broken, "CUDA_ERROR_", fault)
+        trainer.must("train", "--data", data, "--out", out, "--metrics", metrics, "--resume") if list(out.glob("step-*")) else trainer.must(*command)
+        require_same_bits(trainer.weights(out), whole.weights(), f"after {fault}")
+
+
+# ---------------------------------------------------------------- cuBLASLt
+
+GENERATED = {"MPC_CUDA_BLAS": "0"}
+
+
+def test_generated_products(bench):
+    """Without cuBLASLt: the other tests have it."""
+    for name, precision, batch in (("linear", "fp32", 32), ("mlp", "fp32", 8), ("mlp", "fp16", 8), ("mlp_ln", "bf16", 12)):
+        compare(bench, name, precision, batch, **GENERATED)
+
+
+def test_batched_products(bench):
+    """Products of batches of matrices, each operand transposed or not in some of them: with cuBLASLt, without, on the CPU."""
+    random = np.random.default_rng(3)
+    weights = {name: random.normal(size=shape).astype(np.float32) / 3 for name, shape in (("Wq", (8, 8)), ("Wk", (8, 8)), ("Wo", (6, 5)))}
+    model = model_of([node("MatMul", "x Wq", "q"), node("MatMul", "x Wk", "k"), node("Transpose", "k", "kt", perm=[0, 2, 1]),
+                      node("MatMul", "q kt", "scores"), node("MatMul", "scores Wo", "y")],
+                     {"x": ["N", 6, 8]}, {"y": ["N", 6, 5]}, weights)
+    x, labels = random.normal(size=(4, 6, 8)).astype(np.float32), random.normal(size=(4, 6, 5)).astype(np.float32)
+    for precision, tolerance in (("fp32", 1e-5), ("fp16", 4e-3), ("bf16", 3e-2)):
+        cpu, gpu = [bench.on(t).compile(model, *SGD, "--batch=4", f"--precision={precision}") for t in ("cpu", "cuda")]
+        want = cpu.grad({"x": x}, labels)
+        for what, trainer in (("cuBLASLt", gpu), ("generated kernels", With(gpu, **GENERATED))):
+            got = trainer.grad({"x": x}, labels)
+            for key in want:
+                require_close(got[key], want[key], tolerance, f"{precision}: {key} by {what}")
+
+
+def product_run(bench):
+    """A trainer with products, one of which cuBLASLt splits, and what trains it."""
+    gpu = bench.on("cuda").compile(MODELS / "mlp.onnx", "--batch=8", "--precision=fp16")
+    x, labels = samples_of("mlp", 16)
+    return gpu, gpu.data({input_of("mlp"): x}, labels), ["--epochs", 1, "--lr", 1e-3, "--no-shuffle"]
+
+
+def test_without_cublaslt(bench):
+    """A library that is absent, does not start, is too old or too new is no error: generated kernels execute the products."""
+    gpu, data, options = product_run(bench)
+    library = gpu.train(data, *options)
+    require_match(r"cuBLASLt 12\.9", library.done.out + library.done.err, "the trainer's first line")
+    generated = With(gpu, **GENERATED).train(data, *options)
+    counts = [[run.events("end")[0][key] for key in ("library_commands", "generated_commands")] for run in (library, generated)]
+    require(counts[0][0] > 0 and counts[0][1] == 0 and counts[1] == counts[0][::-1], f"products by cuBLASLt and by kernels: {counts}")
+    driver = bench.path("driver-alone")
+    driver.mkdir()
+    (driver / "libcuda.so.1").symlink_to(bench.build.resolve() / "lib" / "sim" / "libcuda.so.1")
+    for settings in ({"MPC_SIM_LIBS": str(driver)}, {"MPC_SIM_BLAS": "0"}, {"MPC_SIM_BLAS_VERSION": "110400"},
+                     {"MPC_SIM_BLAS_VERSION": "140000"}, {"MPC_SIM_BLAS_VERSION": "130100"}):
+        run = With(gpu, **settings).train(data, *options)
+        require("cuBLASLt" not in run.done.out + run.done.err, f"{settings}: {run.done.out}{run.done.err}")
+        require_same_bits(run.weights(), generated.weights(), str(settings))
+    newer = With(gpu, MPC_SIM_BLAS_VERSION="130100", MPC_SIM_DRIVER="13000").train(data, *options)
+    require_match(r"cuBLASLt 13\.1", newer.done.out + newer.done.err, "a driver of CUDA 13")
+    require_same_bits(newer.weights(), library.weights(), "the same library")
+    require_close(library.values("loss"), generated.values("loss"), 1e-3, "losses with and without cuBLASLt")
+
+
+def test_absent_cublaslt_is_told(bench):
+    """On a GPU that is none of the simulator's a line says why products run as generated kernels and what to install."""
+    trainer, data, options = small_run(bench)
+    folder = str(bench.build.resolve() / "lib" / "sim")
+    # The simulator, taken for NVIDIA's driver; it has no code for the real GPU, so that the trainer ends then.
+    for settings, says in (({"MPC_SIM_BLAS_VERSION": "110400"}, ["libcublasLt.so.12: it is of version 11.4, and 12 or 13 is needed"]),
+                           ({"MPC_SIM_BLAS": "0"}, ["libcublasLt.so.12: it does not start: CUBLAS_STATUS_NOT_INITIALIZED"])):
+        done = trainer.run("train", "--data", data, *options, "--device", "0",
+                           env=simulator(LD_LIBRARY_PATH=folder, MPC_CUDA_LIBS=folder, **settings))
+        says += ["note: matrix products run as generated kernels", "pip install nvidia-cublas-cu12", "MPC_CUDA_LIBS", "error: "]
+        require_refusal(done, says, str(settings))
+        require(done.err.count("note:") == 1, done.err)
+    off = trainer.run("train", "--data", data, *options, "--device", "0", env=simulator(LD_LIBRARY_PATH=folder, MPC_SIM_BLAS="0", **GENERATED))
+    require("note:" not in off.err, off.err)
+
+
+def test_failing_products(bench):
+    """What cuBLASLt answers in the middle of a step is an error with the node's name; nothing fails where it is not used."""
+    gpu, data, options = product_run(bench)
+    for n in (1, 6, 12, 14):  # at start, in the first step
+        done = gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT=f"blas:{n}"))
+        require_refusal(done, ["the matrix product of '", "by cuBLASLt 12.9 failed: CUBLAS_STATUS_EXECUTION_FAILED", "MPC_CUDA_BLAS=0"], f"blas:{n}")
+    require_success(gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT="blas:1", **GENERATED)), "generated kernels")
+    require_refusal(gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT="sticky:4")), "CUDA_ERROR_ILLEGAL_ADDRESS", "sticky")
+
+
+# ---------------------------------------------------------------- the program as a file
+
+
+def test_bundle_leaves_nvidia_out(bench):
+    folder = bench.path("bundle")
+    require_success(bench.run_mpc(scale_model([1]), *SGD, "--batch=4", *SIMULATED, f"--bundle={folder}", output=bench.path("t")), "--bundle")
+    files = sorted(f.name for f in folder.rglob("*") if f.is_file())
+    require("libdnnl.so.3" not in files and not any("cuda" in f for f in files), f"a bundle with {files}")
+    program = [f for f in folder.iterdir() if f.is_file()]
+    require_match("target +cuda", require_success(Trainer(bench, program[0]).run("info"), "info").out, "info")
+
+
+def test_options(bench):
+    refused = bench.run_mpc(scale_model([1]), *SGD, "--batch=4", "--simulate", output=bench.path("t"))
+    require_refusal(refused, ["--simulate", "--target=cuda"], "--simulate on the CPU", code=2)
+    require_refusal(bench.run_mpc(scale_model([1]), *SGD, "--batch=4", "--target=cuda", "--precision=fp64", output=bench.path("t")), "fp64", "fp64", code=2)
+
+
+if __name__ == "__main__":
+    main(__doc__)
