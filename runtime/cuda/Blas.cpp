@@ -46,12 +46,11 @@ static std::string blasVersionText(size_t version) {
 static void noteAbsence(const std::string &problem) {
   static bool isTold = false;
   if (!isTold)
-    std::fprintf(
-        stderr,
-        "note: matrix products run as generated kernels, since NVIDIA's cuBLASLt, which is "
-        "mostly faster, %s: install it (python3 -m pip install nvidia-cublas-cu12), or "
-        "name its folder in MPC_CUDA_LIBS\n",
-        problem.empty() ? "was not found" : ("cannot be used (" + problem + ")").c_str());
+    std::fprintf(stderr,
+                 "note: matrix products run as generated kernels, since NVIDIA's cuBLASLt %s: "
+                 "install it (python3 -m pip install nvidia-cublas-cu12), or "
+                 "name its folder in MPC_CUDA_LIBS\n",
+                 problem.empty() ? "was not found" : ("cannot be used (" + problem + ")").c_str());
   isTold = true;
 }
 

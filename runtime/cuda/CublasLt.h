@@ -83,10 +83,6 @@ enum cublasLtReductionScheme_t : unsigned {
   CUBLASLT_REDUCTION_SCHEME_MASK = 7,
 };
 
-enum cublasLtMatmulAlgoConfigAttributes_t : int {
-  CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME = 3, // uint32_t
-};
-
 enum cublasLtMatmulAlgoCapAttributes_t : int {
   CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS = 15, // uint64_t, of the following
 };
@@ -98,7 +94,6 @@ constexpr uint64_t CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F = 0x0200;
 constexpr uint64_t CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F = 0x010000;
 constexpr uint64_t CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF = 0x020000;
 constexpr uint64_t CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32 = 0x040000;
-constexpr uint64_t CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F = 0x080000;
 
 // Objects of the library.
 using cublasLtHandle_t = struct cublasLtContext *;
@@ -156,9 +151,6 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
                                cublasLtMatrixLayout_t cLayout, cublasLtMatrixLayout_t dLayout,
                                cublasLtMatmulPreference_t preference, int requested,
                                cublasLtMatmulHeuristicResult_t *results, int *returned);
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algorithm,
-                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
-                                                    void *value, size_t bytes, size_t *written);
 cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t *algorithm,
                                                  cublasLtMatmulAlgoCapAttributes_t attribute,
                                                  void *value, size_t bytes, size_t *written);

@@ -99,9 +99,10 @@ public:
   uint64_t memoryBytes() const override { return allocated; }
 
   std::string describe() const override {
-    std::string kernels = image.kind == ProgramImage::Kind::ptx
-                              ? "PTX of sm_" + std::to_string(image.architecture)
-                              : "kernels for sm_" + std::to_string(image.architecture);
+    const ProgramImage &chosen = chooseImage(program, gpu.architecture(), gpu.name());
+    std::string kernels =
+        (chosen.kind == ProgramImage::Kind::ptx ? "PTX of sm_" : "kernels for sm_") +
+        std::to_string(chosen.architecture);
     return (choice.simulate ? "simulator, " : "GPU " + std::to_string(gpu.ordinal()) + ", ") +
            gpu.name() + " (sm_" + std::to_string(gpu.architecture()) + ", " +
            cpu::bytesText(gpu.totalMemory()) + "), driver of CUDA " +

@@ -71,8 +71,11 @@ def check(args):
     session = Session(args.prepared, args.device)
     try:
         session.budget = Budget(args.seconds)
+        try:
+            facts = machine.facts(args.device)
+        except OSError as why:
+            raise Problem(f"{why}: gpu-check.sh needs an NVIDIA GPU and its driver; --device sim rehearses without") from None
         session.unpack()
-        facts = machine.facts(args.device)
         facts.update({"programs for": session.manifest["architecture"], "compiler": session.manifest["compiler"]})
         results = Results(stem_of(facts, args.out), facts)
         try:

@@ -1,5 +1,6 @@
 """A program's numbers beside the CPU's: a short run, the first gradients, outputs, and the same bits when it is interrupted."""
 
+import math
 import shutil
 from threading import Lock
 
@@ -37,7 +38,8 @@ class Case:
 
     def add_figures(self, check, figures):
         most = worst(figures)
-        self.add(check, most.share <= 1, most.detail, share=most.share)
+        # JSON has no infinity.
+        self.add(check, most.share <= 1, most.detail, share=most.share if math.isfinite(most.share) else None)
 
     def check(self):
         """All checks of this case; the end of the run's metrics, or None where it did not end."""

@@ -1,5 +1,6 @@
 """What the machine is: its GPU, driver, processor, and which tools are there."""
 
+import ctypes
 import datetime
 import glob
 import json
@@ -22,6 +23,15 @@ def output_of(command, limit=60):
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout if done.returncode == 0 else None
+
+
+def gpu_name(device):
+    """As NVIDIA's driver says; raises OSError where there is no driver or no such GPU."""
+    driver, name, number = ctypes.CDLL("libcuda.so.1"), ctypes.create_string_buffer(256), ctypes.c_int()
+    for error in (driver.cuInit(0), driver.cuDeviceGet(ctypes.byref(number), int(device)), driver.cuDeviceGetName(name, len(name), number)):
+        if error:
+            raise OSError(f"the driver has no GPU {device} (error {error})")
+    return name.value.decode(errors="replace")
 
 
 def gpu_facts(device):
@@ -60,8 +70,7 @@ def glibc_version():
 
 def facts(device):
     """What is known at once; PyTorch takes seconds to say what it is."""
-    found = {"GPU": "the simulator" if device == "sim" else "a GPU that nvidia-smi does not tell of", "simulated": device == "sim",
-             "date": datetime.date.today().isoformat()}
+    found = {"GPU": "the simulator" if device == "sim" else gpu_name(device), "simulated": device == "sim", "date": datetime.date.today().isoformat()}
     if device != "sim":
         found.update(gpu_facts(device))
     found["CPU"] = f"{cpu_name()}, {len(os.sched_getaffinity(0))} cores"

@@ -288,9 +288,13 @@ def prepare(args):
         with ThreadPoolExecutor(args.jobs) as pool:
             jobs = [pool.submit(preparation.model, name, models[name]) for name in order]
             rows = []
-            for name, job in zip(order, jobs):
-                rows.append(job.result())
-                print(f"{name}: {len(rows[-1]['programs'])} programs, {rows[-1]['parameters']} parameter values", flush=True)
+            try:
+                for name, job in zip(order, jobs):
+                    rows.append(job.result())
+                    print(f"{name}: {len(rows[-1]['programs'])} programs, {rows[-1]['parameters']} parameter values", flush=True)
+            finally:
+                for job in jobs:  # after a problem the rest is in vain
+                    job.cancel()
         glibc = least_glibc(Path(staging))
         pack(Path(staging), target / "programs.tar.xz")
     sizes = {str(f.relative_to(target)): f.stat().st_size for f in sorted(target.rglob("*")) if f.is_file()}
@@ -327,6 +331,8 @@ def options():
     args = parser.parse_args()
     if unknown := [p for p in args.precisions if p not in PRECISIONS]:
         parser.error(f"unknown precisions: {', '.join(unknown)}; there are {', '.join(PRECISIONS)}")
+    if args.steps < 2:
+        parser.error("--steps: two at least, since a run is stopped half-way")
     if args.dir.exists() and any(args.dir.iterdir()) and not (args.dir / "manifest.json").exists():
         parser.error(f"{args.dir} is a folder of something else")
     args.dir, args.mpc = args.dir.resolve(), args.mpc.resolve()

@@ -6,6 +6,8 @@ profiles have more fields. `products` tells who executes matrix products and con
 
 import json
 
+LONGEST = 800  # characters of a detail
+
 
 class Results:
     def __init__(self, stem, facts):
@@ -16,6 +18,7 @@ class Results:
 
     def add(self, check, result, detail="", **more):
         """Appends a result; `result` is True, False or None for what was skipped."""
+        detail = detail if len(detail) <= LONGEST else detail[:LONGEST] + "…"
         row = {"check": check, **more, "result": {True: "passed", False: "failed", None: "skipped"}[result], "detail": detail}
         self.rows.append(row)
         with self.lines.open("a") as file:

@@ -24,13 +24,14 @@ func.func @forward(%x: tensor<2x8x8x16xf16>, %w: tensor<24x16x3x3xf16>) -> tenso
 
 // -----
 
-// The input's gradient with stride 2: a pixel meets an output where the distance to it is a multiple of the stride.
-// CHECK-LABEL: func.func @conv_backward_data_128x16x216_
+// The input's gradient with stride 2, by phases: four products of the batch, whose pixels are even or odd in each dimension. A dimension's tap is 0, 1 or 2 as (phase + pad) mod 2 + 2 · step; the step beyond does not exist. Without phases the depth would be 216.
+// CHECK-LABEL: func.func @conv_backward_data_4x32x16x96_
 // CHECK:         scf.for
 // CHECK:           nvvm.barrier0
-// CHECK:           %[[REST:.*]] = arith.extui
-// CHECK:           arith.cmpi ult, {{.*}}, %[[C1:.*]] : i64
+// CHECK:           arith.cmpi ult, {{.*}}, %[[C3:.*]] : i64
+// CHECK:           arith.cmpi ult, {{.*}}, %[[C3]] : i64
 // CHECK:           arith.cmpi ult, {{.*}}, %[[C4:.*]] : i64
+// CHECK:           arith.cmpi ult, {{.*}}, %[[C4]] : i64
 // CHECK:           arith.select
 func.func @data(%g: tensor<2x4x4x24xf16>, %w: tensor<24x16x3x3xf16>) -> tensor<2x8x8x16xf16> {
   %0 = mpc.conv_backward_data %g, %w {strides = array<i64: 2, 2>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, channels_last}
@@ -49,4 +50,16 @@ func.func @weights(%x: tensor<8x16x16x16xf16>, %g: tensor<8x16x16x24xf16>) -> te
   %0 = mpc.conv_backward_weights %x, %g {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, channels_last}
     : (tensor<8x16x16x16xf16>, tensor<8x16x16x24xf16>) -> tensor<24x16x3x3xf32>
   return %0 : tensor<24x16x3x3xf32>
+}
+
+// -----
+
+// No phases where the stride does not divide the image: a pixel meets an output where the distance to it is a multiple of the stride.
+// CHECK-LABEL: func.func @conv_backward_data_162x16x216_
+// CHECK:         nvvm.barrier0
+// CHECK:           arith.remui {{.*}}, %c2_i32{{.*}} : i32
+func.func @odd(%g: tensor<2x5x5x24xf16>, %w: tensor<24x16x3x3xf16>) -> tensor<2x9x9x16xf16> {
+  %0 = mpc.conv_backward_data %g, %w {strides = array<i64: 2, 2>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, channels_last}
+    : (tensor<2x5x5x24xf16>, tensor<24x16x3x3xf16>) -> tensor<2x9x9x16xf16>
+  return %0 : tensor<2x9x9x16xf16>
 }

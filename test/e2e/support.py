@@ -213,11 +213,11 @@ class Trainer:
         with np.load(out) as arrays:
             return {k: arrays[k] for k in arrays.files}
 
-    def train(self, data, *options, out=None, expect=0):
+    def train(self, data, *options, out=None, expect=0, **more):
         """Trains with metrics and checkpoints; the run with its steps and, unless it failed, its folder."""
         out = out or self.bench.fresh("run")
         metrics = Path(f"{out}.jsonl")
-        done = self.run("train", "--data", data, "--out", out, "--metrics", metrics, *options)
+        done = self.run("train", "--data", data, "--out", out, "--metrics", metrics, *options, **more)
         require(done.code == expect, f"train: exit {done.code}, want {expect}: {done.err[-600:]}")
         return Run(self, out, metrics, done)
 

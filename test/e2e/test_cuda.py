@@ -124,6 +124,32 @@ def test_checkpoints_move(bench):
         require_close(run.values("loss"), whole.values("loss"), 1e-4, "the losses of a run that moved")
 
 
+def test_one_launch_and_no_wait_per_step(bench):
+    """A step is one graph. The host waits for the step before, after it has launched this one, and allocates nothing."""
+    trainer = bench.on("cuda").compile(MODELS / "mlp_ln.onnx", "--batch=4", "--precision=fp16")
+    x, labels = samples_of("mlp_ln", 80)
+    data = trainer.data({input_of("mlp_ln"): x}, labels)
+    trace = bench.path("trace.txt")
+    trainer.must("train", "--data", data, "--steps", 20, "--lr", 1e-3, env=simulator(MPC_SIM_TRACE=str(trace)))
+    calls = trace.read_text().splitlines()
+    launches = [i for i, call in enumerate(calls) if call == "graph"]
+    require(len(launches) >= 20, f"{len(launches)} graphs for 20 steps")
+    steps = [calls[begin + 1:end] for begin, end in zip(launches[-19:-1], launches[-18:])]
+    for step in steps:
+        require(set(step) <= {"copy", "wait for an event"}, f"between two launches: {step}")
+        # For the results of the step before, and for the page-locked memory that it was fed from.
+        require(step.count("wait for an event") <= 1 + len([c for c in step if c == "copy"]), f"waits: {step}")
+        require(step == steps[0], f"steps differ: {step} and {steps[0]}")
+
+
+def test_same_precision_report(bench):
+    """Both targets compute the same in the same types."""
+    for precision in ("fp16", "bf16"):
+        reports = [require_success(bench.run_mpc(MODELS / "fashion_cnn.onnx", "--batch=8", f"--precision={precision}", f"--target={target}",
+                                                 "--report=precision", "--emit=precision", output=bench.path("ir")), "mpc").out for target in ("cpu", "cuda:sm_80")]
+        require(reports[0] and reports[0] == reports[1], f"{precision}: the reports differ")
+
+
 # ---------------------------------------------------------------- what can go wrong
 
 

@@ -128,6 +128,18 @@ def test_no_time(bench):
     require_match("## Skipped.*training mlp_ln fp16.*no time left", text, "the page")
 
 
+def test_no_gpu(bench):
+    """Without a driver, or with one that finds no GPU, there are no results of a GPU; the simulator's driver is such a one here."""
+    command = [ROOT / "scripts" / "gpu-check.sh", prepared(bench), "--out", bench.path("out")]
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(bench.build / "lib" / "sim"), "MPC_SIM_DEVICES": "0"}
+    require_refusal(execute(command, env=environment), ["no GPU 0", "--device sim"], "no GPU")
+    require_refusal(execute([*command, "--device", "5"], env={**environment, "MPC_SIM_DEVICES": "1"}), "no GPU 5", "no such GPU")
+    require(not bench.path("out").exists(), "results of nothing")
+    named = execute([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'scripts' / 'gpu')!r}); import machine; print(machine.gpu_name('0'))"],
+                    env={**environment, "MPC_SIM_DEVICES": "1"})
+    require_match("simulated GPU", named.out, "the GPU's name")
+
+
 def test_wrong_usage(bench):
     require_refusal(execute([ROOT / "scripts" / "gpu-check.sh", bench.folder, "--device", "sim"]), "--out must name a folder", "no --out", code=2)
     require_refusal(execute([ROOT / "scripts" / "gpu-check.sh", bench.folder, "--device", "x"]), "a number or sim", "--device x", code=2)

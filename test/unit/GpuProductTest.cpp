@@ -212,6 +212,15 @@ TEST(GpuProduct, StridesAndAsymmetricPads) {
   Conv{1, 1, 4, 4, {7, 7}, {2, 1}, {3, 4}, {1, 0, 0, 0}, {1, 1}}
       .expectRight(); // pixels without a window
 }
+// A stride that divides the image: the image's gradient by phases. More taps than phases, fewer, in
+// one dimension only, and with a copied filter.
+TEST(GpuProduct, PhasesOfTheStride) {
+  Conv{2, 1, 8, 12, {8, 10}, {3, 3}, {2, 2}, {1, 1, 1, 1}, {1, 1}}.expectRight();
+  Conv{2, 2, 4, 8, {9, 8}, {2, 5}, {3, 1}, {0, 2, 1, 2}, {1, 1}}.expectRight();
+  Conv{1, 1, 4, 6, {6, 7, 4}, {3, 3, 4}, {2, 2, 4}, {1, 0, 0, 0, 1, 3}, {1, 1, 1}}.expectRight();
+  Conv{2, 2, 16, 8, {24, 24}, {3, 3}, {2, 2}, {1, 1, 1, 1}, {1, 1}}.expectRight();
+  Conv{3, 1, 4, 6, {16}, {7}, {4}, {3, 2}, {1}}.expectRight();
+}
 TEST(GpuProduct, Dilations) {
   Conv{2, 1, 6, 8, {9, 10}, {3, 3}, {1, 2}, {2, 2, 2, 2}, {2, 3}}.expectRight();
 }

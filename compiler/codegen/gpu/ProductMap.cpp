@@ -37,14 +37,14 @@ struct ProductMap::Convolution {
     return channelsLast ? (image * pixels + pixel) * channels + channel
                         : (image * channels + channel) * pixels + pixel;
   }
-  /// Takes (t,c) or (c,t) apart.
-  std::pair<Affine, Index> channelAndTap(GpuEmitter &e, const Affine &at, int64_t channels) const;
+  /// Takes (t,c) or (c,t) apart, `taps` being the extents of t.
+  std::pair<Affine, Index> channelAndTap(GpuEmitter &e, const Affine &at, int64_t channels,
+                                         ArrayRef<int64_t> taps) const;
+  std::pair<Affine, Index> channelAndTap(GpuEmitter &e, const Affine &at, int64_t channels) const {
+    return channelAndTap(e, at, channels, kernel);
+  }
   Affine filter(const Affine &group, const Affine &f, const Affine &c, const Index &tap) const {
     return ((group * features + f) * channels + c) * taps + IndexSpace::join(tap, kernel);
-  }
-  Affine ofImage(GpuEmitter &e, const Affine &group, const Affine &pixel, const Affine &c) const {
-    auto [n, p] = e.divide(pixel, imagePixels);
-    return activation(n, p, group * channels + c, groups * channels, imagePixels);
   }
   Affine ofOutput(GpuEmitter &e, const Affine &group, const Affine &pixel, const Affine &f) const {
     auto [n, p] = e.divide(pixel, outputPixels);
@@ -53,9 +53,6 @@ struct ProductMap::Convolution {
   /// What tap `tap` of the window of output pixel `pixel` reads.
   ProductElement patch(GpuEmitter &e, const Affine &group, const Affine &pixel, const Affine &c,
                        const Index &tap) const;
-  /// The output whose window meets image pixel `pixel` with tap `tap`.
-  ProductElement met(GpuEmitter &e, const Affine &group, const Affine &pixel, const Affine &f,
-                     const Index &tap) const;
 };
 
 template <typename Op>
@@ -90,8 +87,9 @@ ProductMap::Convolution::Convolution(Op op, Value imageValue, Value filterValue,
 }
 
 std::pair<Affine, ProductMap::Convolution::Index>
-ProductMap::Convolution::channelAndTap(GpuEmitter &e, const Affine &at, int64_t channels) const {
-  SmallVector<int64_t> shape(kernel.begin(), kernel.end());
+ProductMap::Convolution::channelAndTap(GpuEmitter &e, const Affine &at, int64_t channels,
+                                       ArrayRef<int64_t> taps) const {
+  SmallVector<int64_t> shape(taps);
   shape.insert(channelsLast ? shape.end() : shape.begin(), channels);
   SmallVector<Affine> indices = e.split(at, shape);
   ArrayRef<Affine> tap(indices);
@@ -115,21 +113,119 @@ ProductElement ProductMap::Convolution::patch(GpuEmitter &e, const Affine &group
           exists};
 }
 
-//   stride · o = i + pad - dilation · tap, where that is a multiple of the stride
-ProductElement ProductMap::Convolution::met(GpuEmitter &e, const Affine &group, const Affine &pixel,
-                                            const Affine &f, const Index &tap) const {
-  auto [n, p] = e.divide(pixel, imagePixels);
-  SmallVector<Affine> i = e.split(p, image), position;
-  Value exists;
-  for (size_t d = 0; d < kernel.size(); ++d) {
-    auto [o, rest] = e.divide(i[d] + Affine(pad[d]) - tap[d] * dilation[d], stride[d]);
-    position.push_back(o);
-    exists = e.both(exists, e.inside(rest, 1), e.depth());
-    exists = e.both(exists, e.inside(o, output[d]), e.depth());
+/// The gradient of a convolution's image. Where the stride divides the image, its pixels come in
+/// phases, each a product of the batch: pixels of one phase meet the same taps, every stride-th
+/// one, and no others are multiplied. Elsewhere all taps are, those that meet no output by zero.
+struct ProductMap::ImageGradient : Convolution {
+  explicit ImageGradient(const Convolution &convolution);
+
+  // Per spatial dimension: a pixel is at q · phases + phase, for q below `lattice`; a phase has up
+  // to `steps` taps.
+  SmallVector<int64_t, 3> phases, lattice, steps;
+
+  int64_t batch() const { return groups * elementsOf(phases); }
+  int64_t pixels() const { return images * elementsOf(lattice); }
+  int64_t depth() const { return features * elementsOf(steps); }
+  bool hasPhases() const { return elementsOf(phases) > 1; }
+
+  /// (group, phase) of the batch.
+  std::pair<Affine, Index> phaseOf(GpuEmitter &e, const Affine &b) const {
+    SmallVector<int64_t> shape{groups};
+    shape.append(phases.begin(), phases.end());
+    SmallVector<Affine> index = e.split(b, shape);
+    return {index[0], Index(index.begin() + 1, index.end())};
   }
-  return {activation(n, IndexSpace::join(position, output), group * features + f, groups * features,
-                     outputPixels),
+  /// (image, q) of a pixel.
+  std::pair<Affine, Index> placeOf(GpuEmitter &e, const Affine &pixel) const {
+    SmallVector<int64_t> shape{images};
+    shape.append(lattice.begin(), lattice.end());
+    SmallVector<Affine> index = e.split(pixel, shape);
+    return {index[0], Index(index.begin() + 1, index.end())};
+  }
+  /// A tap of the kernel that the depth stands for, in a phase.
+  struct Tap {
+    Affine feature;
+    Index step, at;
+    Value exists;
+  };
+  Tap tapOf(GpuEmitter &e, const Index &phase, const Affine &k) const;
+  /// The output whose window meets a pixel with a tap.
+  ProductElement met(GpuEmitter &e, const Affine &b, const Affine &pixel, const Affine &k) const;
+  ProductElement filterAt(GpuEmitter &e, const Affine &b, const Affine &c, const Affine &k,
+                          bool packed) const;
+  Affine resultAt(GpuEmitter &e, const Affine &b, const Affine &pixel, const Affine &c) const;
+};
+
+ProductMap::ImageGradient::ImageGradient(const Convolution &convolution)
+    : Convolution(convolution) {
+  for (size_t d = 0; d < kernel.size(); ++d) {
+    bool divides = dilation[d] == 1 && kernel[d] > 1 && image[d] % stride[d] == 0;
+    phases.push_back(divides ? stride[d] : 1);
+    lattice.push_back(image[d] / phases[d]);
+    steps.push_back(llvm::divideCeil(kernel[d], phases[d]));
+  }
+}
+
+//   tap = (phase + pad) mod stride + stride · step
+ProductMap::ImageGradient::Tap ProductMap::ImageGradient::tapOf(GpuEmitter &e, const Index &phase,
+                                                                const Affine &k) const {
+  auto [f, step] = channelAndTap(e, k, features, steps);
+  Tap tap{f, step, {}, {}};
+  for (size_t d = 0; d < kernel.size(); ++d) {
+    Affine first = e.divide(phase[d] + Affine(pad[d]), phases[d]).second;
+    tap.at.push_back(first + step[d] * phases[d]);
+    tap.exists = e.both(tap.exists, e.inside(tap.at[d], kernel[d]), e.depth());
+  }
+  return tap;
+}
+
+//   stride · o = i + pad - dilation · tap, where that is a multiple of the stride; in a phase it is
+//   one: o = q + (phase + pad) / stride - step
+ProductElement ProductMap::ImageGradient::met(GpuEmitter &e, const Affine &b, const Affine &pixel,
+                                              const Affine &k) const {
+  auto [group, phase] = phaseOf(e, b);
+  auto [n, q] = placeOf(e, pixel);
+  Tap tap = tapOf(e, phase, k);
+  SmallVector<Affine> position;
+  Value exists = tap.exists;
+  for (size_t d = 0; d < kernel.size(); ++d) {
+    if (phases[d] > 1) {
+      Affine whole = e.divide(phase[d] + Affine(pad[d]), phases[d]).first;
+      position.push_back(q[d] + whole - tap.step[d]);
+    } else {
+      auto [o, rest] = e.divide(q[d] + Affine(pad[d]) - tap.at[d] * dilation[d], stride[d]);
+      position.push_back(o);
+      exists = e.both(exists, e.inside(rest, 1), e.depth());
+    }
+    exists = e.both(exists, e.inside(position[d], output[d]), e.depth());
+  }
+  return {activation(n, IndexSpace::join(position, output), group * features + tap.feature,
+                     groups * features, outputPixels),
           exists};
+}
+
+/// `packed`: of the copy, which is [group, (t,f), c].
+ProductElement ProductMap::ImageGradient::filterAt(GpuEmitter &e, const Affine &b, const Affine &c,
+                                                   const Affine &k, bool packed) const {
+  auto [group, phase] = phaseOf(e, b);
+  if (packed && !hasPhases())
+    return {(group * (features * taps) + k) * channels + c, {}};
+  Tap tap = tapOf(e, phase, k);
+  Affine t = IndexSpace::join(tap.at, kernel);
+  return {packed ? (group * (features * taps) + t * features + tap.feature) * channels + c
+                 : filter(group, tap.feature, c, tap.at),
+          tap.exists};
+}
+
+Affine ProductMap::ImageGradient::resultAt(GpuEmitter &e, const Affine &b, const Affine &pixel,
+                                           const Affine &c) const {
+  auto [group, phase] = phaseOf(e, b);
+  auto [n, q] = placeOf(e, pixel);
+  SmallVector<Affine> position;
+  for (size_t d = 0; d < kernel.size(); ++d)
+    position.push_back(q[d] * phases[d] + phase[d]);
+  return activation(n, IndexSpace::join(position, image), group * channels + c, groups * channels,
+                    imagePixels);
 }
 
 /// Elements of a 16-byte piece at most.
@@ -165,7 +261,7 @@ ProductMap::ProductMap(Operation *command) {
     relu = op.getRelu();
     readForward(Convolution(op, a, b, out));
   } else if (auto op = dyn_cast<ConvBackwardDataOp>(command)) {
-    readBackwardData(Convolution(op, out, b, a));
+    readBackwardData(ImageGradient(Convolution(op, out, b, a)));
   } else {
     readBackwardWeights(Convolution(cast<ConvBackwardWeightsOp>(command), a, out, b));
   }
@@ -239,44 +335,39 @@ void ProductMap::readForward(const Convolution &c) {
   };
 }
 
-void ProductMap::readBackwardData(const Convolution &c) {
+void ProductMap::readBackwardData(const ImageGradient &c) {
   ProductSide gradients{0, c.channelsLast, 1, {}}, filter{1, false, 1, {}};
   gradients.width =
       pieceWidth(c.channelsLast ? c.features : (c.isPointwise ? c.imagePixels : 1), element);
-  gradients.at = [c](GpuEmitter &e, const Affine &group, const Affine &pixel, const Affine &k) {
-    auto [f, tap] = c.channelAndTap(e, k, c.features);
-    return c.met(e, group, pixel, f, tap);
+  gradients.at = [c](GpuEmitter &e, const Affine &b, const Affine &pixel, const Affine &k) {
+    return c.met(e, b, pixel, k);
   };
   // With several taps nothing is contiguous; the least strides are the taps', then the channels'.
   filter.alongDepth = !c.channelsLast && c.taps > 1;
   filter.width = pieceWidth(c.taps == 1 ? c.channels : 1, element);
-  filter.at = [c](GpuEmitter &e, const Affine &group, const Affine &channel, const Affine &k) {
-    auto [f, tap] = c.channelAndTap(e, k, c.features);
-    return ProductElement{c.filter(group, f, channel, tap), {}};
-  };
-  batch = c.groups;
-  depth = c.features * c.taps;
-  int64_t pixels = c.images * c.imagePixels;
-  if (packs(c, pixels)) { // [group, (t,f), c]
+  bool packed = packs(c, c.images * c.imagePixels);
+  if (packed) {
     filter.operand = kPacked;
     filter.width = pieceWidth(c.channels, element);
-    filter.at = [c](GpuEmitter &, const Affine &group, const Affine &channel, const Affine &k) {
-      return ProductElement{(group * (c.features * c.taps) + k) * c.channels + channel, {}};
-    };
-    packedElements = c.groups * depth * c.channels;
+    packedElements = c.groups * c.features * c.taps * c.channels;
     packedFrom = [c](GpuEmitter &e, const Affine &at) {
       SmallVector<Affine> index = e.split(at, {c.groups, c.features * c.taps, c.channels});
       auto [f, tap] = c.channelAndTap(e, index[1], c.features);
       return c.filter(index[0], f, index[2], tap);
     };
   }
-  rows = c.channelsLast ? pixels : c.channels;
-  columns = c.channelsLast ? c.channels : pixels;
+  filter.at = [c, packed](GpuEmitter &e, const Affine &b, const Affine &channel, const Affine &k) {
+    return c.filterAt(e, b, channel, k, packed);
+  };
+  batch = c.batch();
+  depth = c.depth();
+  rows = c.channelsLast ? c.pixels() : c.channels;
+  columns = c.channelsLast ? c.channels : c.pixels();
   left = c.channelsLast ? gradients : filter;
   right = c.channelsLast ? filter : gradients;
-  resultWidth = storedWidth(c.channelsLast ? c.channels : c.imagePixels);
-  resultAt = [c](GpuEmitter &e, const Affine &group, const Affine &row, const Affine &column) {
-    return c.channelsLast ? c.ofImage(e, group, row, column) : c.ofImage(e, group, column, row);
+  resultWidth = storedWidth(c.channelsLast ? c.channels : (c.hasPhases() ? 1 : c.imagePixels));
+  resultAt = [c](GpuEmitter &e, const Affine &b, const Affine &row, const Affine &column) {
+    return c.channelsLast ? c.resultAt(e, b, row, column) : c.resultAt(e, b, column, row);
   };
 }
 

@@ -53,10 +53,11 @@ struct ProductMap {
 
 private:
   struct Convolution;
+  struct ImageGradient;
   bool packs(const Convolution &c, int64_t pixels) const;
   void readMatmul(MatmulOp op);
   void readForward(const Convolution &c);
-  void readBackwardData(const Convolution &c);
+  void readBackwardData(const ImageGradient &c);
   void readBackwardWeights(const Convolution &c);
 };
 

@@ -158,6 +158,17 @@ bool Driver::strikes(Fault fault) {
   return settings.faults[kind].count(++calls[kind]) != 0;
 }
 
+void Driver::trace(const char *call) {
+  if (settings.trace.empty())
+    return;
+  if (!traced)
+    traced = std::fopen(settings.trace.c_str(), "a");
+  if (!traced)
+    return;
+  std::fprintf(traced, "%s\n", call);
+  std::fflush(traced); // the process may be killed
+}
+
 Context *Driver::find(CUcontext handle) {
   for (Device &device : devices)
     if (device.context && device.context->handle == handle)

@@ -20,6 +20,7 @@
 #include "runtime/sim/driver/Settings.h"
 #include <bit>
 #include <chrono>
+#include <cstdio>
 #include <deque>
 #include <mutex>
 #include <new>
@@ -236,9 +237,12 @@ struct Driver {
   Settings settings;
   std::deque<Device> devices;
   std::array<uint64_t, std::tuple_size_v<decltype(Settings::faults)>> calls{}; ///< by Fault
+  FILE *traced = nullptr;
 
   /// Counts a call; true if it is to fail.
   bool strikes(Fault fault);
+  /// A line of MPC_SIM_TRACE.
+  void trace(const char *call);
   /// Null for what is no live context.
   Context *find(CUcontext handle);
   Device *find(CUdevice device);

@@ -181,6 +181,7 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream streamHandle) {
       return result;
     if (CUresult result = context.checkNotCapturing(*stream, "cuGraphLaunch"))
       return result;
+    driver().trace("graph");
     if (driver().strikes(Fault::launch))
       return context.failLaunch("cuGraphLaunch");
     if (executable->last)

@@ -140,6 +140,7 @@ CUresult CUDAAPI cuMemAlloc(CUdeviceptr *pointer, size_t bytes) {
   return inContext([&](Context &context) {
     if (CUresult unsafe = context.checkUnsafe("cuMemAlloc"))
       return unsafe;
+    driver().trace("allocate");
     if (!pointer || bytes == 0)
       return CUDA_ERROR_INVALID_VALUE;
     void *start = driver().strikes(Fault::alloc) ? nullptr : context.memory.allocateDevice(bytes);

@@ -72,6 +72,8 @@ CUresult Context::submit(Stream &stream, Work work) {
     stream.tails = {static_cast<uint32_t>(nodes.size() - 1)};
     return CUDA_SUCCESS;
   }
+  constexpr const char *kinds[] = {"copy", "memset", "kernel", "product"}; // as in Work
+  driver().trace(kinds[work.index()]);
   advance(clockOf(stream), stream.lane);
   push(stream, {std::move(work), stream.clock});
   return CUDA_SUCCESS;

@@ -82,6 +82,8 @@ bool readSettings(Settings &settings) {
                 readNumber("MPC_SIM_DEVICES", settings.devices, "a number of devices");
   if (!isRead)
     return false;
+  if (const char *file = std::getenv("MPC_SIM_TRACE"))
+    settings.trace = file;
   const char *faults = std::getenv("MPC_SIM_FAULT");
   if (!faults || addFaults(settings, faults))
     return true;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <set>
+#include <string>
 
 namespace mpc::sim {
 
@@ -20,6 +21,7 @@ struct Settings {
   int devices = 1;                           ///< MPC_SIM_DEVICES
   /// MPC_SIM_FAULT=KIND:N[,KIND:N…]: by Fault, the calls (from 1) that fail.
   std::array<std::set<uint64_t>, 6> faults;
+  std::string trace; ///< MPC_SIM_TRACE: a file for the names of the calls that launch or wait
 };
 
 /// False where a setting cannot be read, after a line on stderr that says which.

@@ -95,6 +95,7 @@ CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
       return result;
     if (CUresult unsafe = context.checkUnsafe("cuStreamSynchronize"))
       return unsafe;
+    driver().trace("wait for a stream");
     context.run(stream);
     if (!context.device.error)
       context.hostWaited(stream.clock);
@@ -180,6 +181,7 @@ CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
       return unsafe;
     if (!event.recording)
       return CUDA_SUCCESS;
+    driver().trace("wait for an event");
     context.run(*event.recording);
     if (!context.device.error)
       context.hostWaited(event.recording->clock);
