@@ -47,10 +47,12 @@ public:
   }
 
   void read(const TensorInfo &tensor, void *to) override {
-    std::memcpy(to, at(tensor.buffer), tensor.bytes());
+    if (size_t bytes = tensor.bytes(); bytes != 0) // without elements, `to` may be null
+      std::memcpy(to, at(tensor.buffer), bytes);
   }
   void write(const TensorInfo &tensor, const void *from) override {
-    std::memcpy(at(tensor.buffer), from, tensor.bytes());
+    if (size_t bytes = tensor.bytes(); bytes != 0)
+      std::memcpy(at(tensor.buffer), from, bytes);
     if (tensor.role == Role::parameter || tensor.role == Role::half_copy)
       ++library->weights_version;
   }

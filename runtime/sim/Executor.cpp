@@ -158,6 +158,7 @@ private:
   void loadMatrices(uint32_t firstLane, bool transposed);
   void multiply(uint32_t firstLane, bool isBf16);
   bool isConcurrent(const Moment &then) const;
+  bool areReadAsNow(const ShadowPage &page, uintptr_t first, uint32_t bytes) const;
   const char *problemOf(Shadow &byte, bool isStore, bool isShared);
   const char *problemOf(ShadowPage &page, uintptr_t first, uint32_t bytes, bool isStore,
                         bool isShared);
@@ -211,13 +212,27 @@ bool Execution::isConcurrent(const Moment &then) const {
   return then.thread / kWarp != current / kWarp || then.part == parts[current / kWarp];
 }
 
+/// True of words for which one reader more changes nothing: written before the last barrier, and
+/// since then read by several warps, or by several lanes of this one. Most loads are of this kind.
+bool Execution::areReadAsNow(const ShadowPage &page, uintptr_t first, uint32_t bytes) const {
+  uint32_t warp = current / kWarp, part = parts[warp];
+  if ((first | bytes) % kWordBytes != 0)
+    return false;
+  for (uintptr_t word = first / kWordBytes, end = (first + bytes) / kWordBytes; word < end;
+       ++word) {
+    const Shadow &shadow = page.words[word];
+    bool hasReader = shadow.isReadByOthers || (shadow.isReadByWarp && shadow.read.part == part &&
+                                               shadow.read.thread / kWarp == warp);
+    if (shadow.read.interval != interval || shadow.write.interval == interval || !hasReader ||
+        page.isDivided[word])
+      return false;
+  }
+  return true;
+}
+
 /// Notes an access; what is wrong with it, or null. Barriers order the threads of a block or of a
 /// warp; nothing orders blocks.
 const char *Execution::problemOf(Shadow &byte, bool isStore, bool isShared) {
-  // Read by several warps since the last barrier, and written before: one reader more is no news.
-  if (!isStore && byte.isReadByOthers && byte.read.interval == interval &&
-      byte.write.interval != interval)
-    return nullptr;
   bool isWritten = byte.write.interval >= firstInterval;
   if (isShared && !isWritten && !isStore)
     return "reads shared memory that no thread of the block has written";
@@ -258,6 +273,8 @@ ShadowPage &Execution::pageOf(uintptr_t number) {
 /// Of bytes [first, first + bytes) of a page.
 const char *Execution::problemOf(ShadowPage &page, uintptr_t first, uint32_t bytes, bool isStore,
                                  bool isShared) {
+  if (!isStore && areReadAsNow(page, first, bytes))
+    return nullptr;
   const char *problem = nullptr;
   for (uintptr_t at = first, end = first + bytes; at < end && !problem;) {
     uintptr_t word = at / kWordBytes;

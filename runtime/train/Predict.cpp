@@ -80,7 +80,7 @@ void take(OutputPlan &plan, size_t item, int64_t first, int64_t count, int64_t s
     return;
   }
   size_t row = static_cast<size_t>(plan.rows * plan.inner) * elementSize(plan.tensor->type);
-  for (int64_t o = 0; o < plan.outer; ++o)
+  for (int64_t o = 0; o < plan.outer && row != 0; ++o)
     memcpy(plan.whole.data() + static_cast<size_t>(o * samples + first) * row,
            plan.batch.data() + static_cast<size_t>(o * batch) * row,
            static_cast<size_t>(count) * row);

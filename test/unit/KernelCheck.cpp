@@ -48,8 +48,8 @@ Difference compare(const Tensor &want, const Tensor &got, mlir::Type element) {
 #ifdef MPC_TEST_ON_SIMULATOR
 double timeOf(KernelRunner &, mlir::func::FuncOp, const std::vector<void *> &) { return NAN; }
 
-/// Prints what is wrong with the products, and how long the simulator takes; how many there are, and
-/// how many are wrong.
+/// Prints what is wrong with the products, and how long the simulator takes; how many there are,
+/// and how many are wrong.
 std::pair<int, int> checkProducts(KernelRunner &runner, bool timed) {
   int bad = 0;
   llvm::SmallVector<mlir::Operation *> products = mpc::gpu::distinctProducts(*runner.module);

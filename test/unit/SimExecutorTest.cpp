@@ -371,3 +371,32 @@ TEST(SimExecutor, AlignmentAndPartsOfWords) {
   EXPECT_NE(runOn(data, {wordOverByte, 1, 2}).find("accesses what another thread writes"),
             std::string::npos);
 }
+
+// A word that everybody has read, more than once, and somebody then writes.
+TEST(SimExecutor, WriteAfterManyReads) {
+  std::vector<uint32_t> data(64);
+  static bool hasBarrier, inOneWarp;
+  auto kernel = [](void **) {
+    uint32_t thread = mpc_sim_tid_x();
+    if (thread == 0)
+      store(shared(), 1);
+    mpc_sim_barrier();
+    for (int time = 0; time < 3; ++time)
+      if (thread < 32 || !inOneWarp)
+        load(shared());
+    if (hasBarrier && inOneWarp && thread < 32)
+      mpc_sim_warp_barrier(~0u);
+    if (hasBarrier && !inOneWarp)
+      mpc_sim_barrier();
+    if (thread == (inOneWarp ? 31 : 63))
+      store(shared(), 2);
+  };
+  for (bool isInOneWarp : {true, false})
+    for (bool barrier : {true, false}) {
+      inOneWarp = isInOneWarp;
+      hasBarrier = barrier;
+      bool isCaught = runOn(data, {kernel, 1, 64}).find("writes what another thread reads") !=
+                      std::string::npos;
+      EXPECT_EQ(isCaught, !barrier) << isInOneWarp;
+    }
+}

@@ -176,7 +176,7 @@ SmallVector<Value> ProductKernel::sumTile(GpuEmitter &e, TileProduct &product,
     fill(e, right, tiles[1].first, old.drop_front(ofLeft));
     e.barrier();
     SmallVector<Value> next;
-    if (steps > 1) { // behind the last step, nothing exists
+    if (steps > 1) { // after the last step, what was read is left
       Affine ahead = split + (step + Affine(1)) * depth;
       read(e, left, batch, ahead, next);
       read(e, right, batch, ahead, next);

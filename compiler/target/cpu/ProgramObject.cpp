@@ -103,12 +103,14 @@ void ProgramObject::addProgram(llvm::Module &module) const {
   llvm::Constant *list =
       llvm::ConstantArray::get(llvm::ArrayType::get(pointer, kernels.size()), kernels);
   llvm::Constant *json = llvm::ConstantDataArray::getString(context, data.json, /*AddNull=*/true);
-  llvm::Constant *fields[] = {
-      llvm::ConstantInt::get(i32, MPC_PROGRAM_ABI), llvm::ConstantInt::get(i32, kernels.size()),
-      constant(json, "mpc_program_json"),           llvm::ConstantInt::get(i64, data.json.size()),
-      constant(list, "mpc_program_kernels"),        addData(module),
-      llvm::ConstantInt::get(i64, data.dataSize),
-      module.getOrInsertGlobal(data.deviceFactory, pointer)};
+  llvm::Constant *fields[] = {llvm::ConstantInt::get(i32, MPC_PROGRAM_ABI),
+                              llvm::ConstantInt::get(i32, kernels.size()),
+                              constant(json, "mpc_program_json"),
+                              llvm::ConstantInt::get(i64, data.json.size()),
+                              constant(list, "mpc_program_kernels"),
+                              addData(module),
+                              llvm::ConstantInt::get(i64, data.dataSize),
+                              module.getOrInsertGlobal(data.deviceFactory, pointer)};
   llvm::Constant *program = llvm::ConstantStruct::getAnon(fields);
   new llvm::GlobalVariable(module, program->getType(), /*isConstant=*/true,
                            llvm::GlobalValue::ExternalLinkage, program, "mpc_program");

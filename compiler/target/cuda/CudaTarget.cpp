@@ -104,8 +104,8 @@ static void cloneAlone(OpBuilder &builder, Operation *command) {
   func::ReturnOp::create(builder, command->getLoc(), copy->getResults());
 }
 
-/// All kernels and products as optimized LLVM IR, as it goes into the NVPTX code generator; or with calls of
-/// NVIDIA's device library left as they are.
+/// All kernels and products as optimized LLVM IR, as it goes into the NVPTX code generator; or with
+/// calls of NVIDIA's device library left as they are.
 static llvm::Expected<std::unique_ptr<llvm::Module>>
 lowerKernels(ModuleOp planned, llvm::TargetMachine &machine, unsigned architecture,
              llvm::LLVMContext &llvmContext, bool linkLibrary = true) {
