@@ -101,7 +101,7 @@ public:
       stream->clear_error(); // has been told; else the stream ends the process
     stream.reset();
     if (!name.empty())
-      fs::remove(name);
+      (void)fs::remove(name);
   }
   /// Empty, or what went wrong.
   std::string keep(unsigned mode) {
@@ -148,7 +148,7 @@ struct TemporaryFolder {
   std::error_code error = fs::createUniqueDirectory("mpc", name);
   ~TemporaryFolder() {
     if (!error)
-      fs::remove_directories(name);
+      (void)fs::remove_directories(name);
   }
 };
 

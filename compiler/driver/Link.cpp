@@ -95,7 +95,7 @@ Error copyFile(const Twine &from, const Twine &to) {
     code = fs::rename(part, to);
   if (!code)
     return Error::success();
-  fs::remove(part);
+  (void)fs::remove(part);
   return problem("cannot copy " + from + " to " + to + ": " + code.message());
 }
 
@@ -105,11 +105,11 @@ Expected<std::string> librarySource(StringRef driver, StringRef name) {
   int descriptor;
   if (std::error_code code = fs::createTemporaryFile("mpc-library", "txt", descriptor, answer))
     return problem("cannot make a temporary file: " + code.message());
-  sys::fs::closeFile(descriptor);
+  (void)sys::fs::closeFile(descriptor);
   std::string question = ("-print-file-name=" + name).str();
   Error error = run(driver, {driver, question}, answer);
   ErrorOr<std::unique_ptr<MemoryBuffer>> text = MemoryBuffer::getFile(answer);
-  fs::remove(answer);
+  (void)fs::remove(answer);
   if (error)
     return error;
   StringRef found = text ? (*text)->getBuffer().trim() : "";

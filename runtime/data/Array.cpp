@@ -256,6 +256,8 @@ Array mpc::converted(const Array &array, ElementType type) {
 
 void mpc::convertReals(ElementType from, const void *source, ElementType to, void *destination,
                        size_t count) {
+  if (count == 0) // then the pointers may be null
+    return;
   if (from == to) {
     memcpy(destination, source, count * elementSize(from));
     return;

@@ -17,7 +17,7 @@ const unsigned char kData[256] = {};
 
 json good() {
   return json::parse(
-      R"({"abi": 1, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
+      R"({"abi": 2, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
     "cpu": "x86-64", "loss_scale_mode": "dynamic", "batch": 4, "classes": 10, "batch_axis": {"x": 0, "labels": 0}, "output_samples": {"y": [1, 2]}, "index_limit": {"ids": 7},
     "notes": ["a note"], "regions": {"states": 4096, "inputs": 4096, "arena": 8192, "outputs": 64},
     "tensors": [{"name": "w", "role": "parameter", "type": "f32", "shape": [4, 8], "buffer": ["states", 0], "initial": [64, 128], "initial_type": "f32"},
@@ -87,7 +87,7 @@ TEST(Program, RefusesWhatIsInconsistent) {
     const char *pointer, *value, *message;
   };
   const Change changes[] = {
-      {"/abi", "2", "abi"},
+      {"/abi", "1", "abi"},
       {"/tensors/0/role", "\"weight\"", "role"},
       {"/tensors/0/type", "\"f8\"", "element type"},
       {"/tensors/0/shape", "[4, -8]", "out of range"},
@@ -131,6 +131,63 @@ TEST(Program, RefusesWhatIsInconsistent) {
   };
   for (const Change &c : changes) {
     json table = good();
+    table[json::json_pointer(c.pointer)] = json::parse(c.value);
+    std::string why = whyRefused(table.dump());
+    EXPECT_NE(std::string::npos, why.find(c.message))
+        << c.pointer << " = " << c.value << ": " << why;
+  }
+}
+
+// Commands of a GPU program name its functions; nothing of the CPU's is asked for.
+json goodForGpu() {
+  json table = good();
+  table["target"] = "cuda";
+  table["images"] = json::parse(
+      R"([{"kind": "cubin", "architecture": 80, "data": [0, 100]}, {"kind": "ptx", "architecture": 70, "data": [128, 64]}])");
+  for (json &command : table["entries"]["gradients"]["commands"]) {
+    for (const char *key : {"function", "extent", "grain"})
+      command.erase(key);
+    command["functions"] =
+        json::parse(R"([{"symbol": "k", "grid": 7, "block": 256}, {"symbol": "k$combine"}])");
+    command["functions"][1].update({{"grid", 1}, {"block", 32}});
+    command["buffers"] = json::parse(R"([["arena", 0], ["arena", 64]])");
+  }
+  return table;
+}
+
+TEST(Program, LoadsForAGpu) {
+  std::string text = goodForGpu().dump();
+  MpcProgram raw = {MPC_PROGRAM_ABI, 0, text.data(), text.size(), nullptr, kData, sizeof kData};
+  Program p = Program::load(raw);
+  ASSERT_EQ(2u, p.images.size());
+  EXPECT_EQ(ProgramImage::Kind::ptx, p.images[1].kind);
+  EXPECT_EQ(70u, p.images[1].architecture);
+  EXPECT_EQ(128u, p.images[1].data.offset);
+  for (const Command &command : p.entries.at("gradients").commands) {
+    ASSERT_EQ(2u, command.functions.size());
+    EXPECT_EQ("k$combine", command.functions[1].symbol);
+    EXPECT_EQ(7u, command.functions[0].grid);
+    EXPECT_EQ(32u, command.functions[1].block);
+    EXPECT_EQ(2u, command.buffers.size());
+  }
+}
+
+TEST(Program, RefusesWhatAGpuCannotRun) {
+  struct Change {
+    const char *pointer, *value, *message;
+  };
+  const Change changes[] = {
+      {"/images/0/kind", "\"elf\"", "kind of image"},
+      {"/images/0/data", "[200, 100]", "outside"},
+      {"/images/1/architecture", "-1", "out of range"},
+      {"/entries/gradients/commands/0/functions", "[]", "without GPU functions"},
+      {"/entries/gradients/commands/1/functions", "[]", "without GPU functions"},
+      {"/entries/gradients/commands/0/functions/0/grid", "0", "out of range"},
+      {"/entries/gradients/commands/0/functions/0/block", "2048", "out of range"},
+      {"/entries/gradients/commands/2/buffers", "[[\"arena\", 8256]]", "outside the region"},
+  };
+  for (const Change &c : changes) {
+    json table = goodForGpu();
     table[json::json_pointer(c.pointer)] = json::parse(c.value);
     std::string why = whyRefused(table.dump());
     EXPECT_NE(std::string::npos, why.find(c.message))

@@ -192,7 +192,7 @@ llvm::Error emitProgramObject(ModuleOp planned, const ProgramData &data,
   if (!error)
     error = merge(*linker, paths, path);
   for (const std::string &part : paths)
-    llvm::sys::fs::remove(part);
+    (void)llvm::sys::fs::remove(part);
   return error;
 }
 

@@ -83,7 +83,7 @@ struct ScratchFolder {
   std::error_code error = fs::createUniqueDirectory("mpc-ptx", name);
   ~ScratchFolder() {
     if (!error)
-      fs::remove_directories(name);
+      (void)fs::remove_directories(name);
   }
   std::string file(StringRef leaf) const { return (name + "/" + leaf).str(); }
 };
