@@ -1,6 +1,7 @@
 //===- Device.h - memory and execution of a program ------------------------------===//
 //
-// The training loop knows only this interface: the CPU implements it (runtime/cpu), a GPU can.
+// The training loop knows only this interface: runtime/cpu implements it for the CPU, runtime/cuda
+// for NVIDIA's GPUs.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -16,9 +17,9 @@ class Device {
 public:
   virtual ~Device() = default;
 
-  /// Host memory of a tensor, as it is laid out for the program: valid until the next run(). On the
-  /// CPU this is the tensor's own memory.
-  virtual void read(const TensorInfo &tensor, void *to) = 0; ///< tensor.bytes() bytes
+  /// Copies tensor.bytes() bytes of the tensor, as it is laid out for the program, from or to
+  /// memory of the caller. What was run so far is done before.
+  virtual void read(const TensorInfo &tensor, void *to) = 0;
   virtual void write(const TensorInfo &tensor, const void *from) = 0;
   /// Remembers the program's few numbers (isStatistic()) as they are behind everything that was run
   /// so far, and waits for none of it. readMarked() waits; a mark is kept until it is released.

@@ -153,6 +153,10 @@ public:
     head(root);
     for (const Value &item : optionalList(root, "images"))
       p.images.push_back(image(item));
+    isGpu = p.target == "cuda";
+    if (isGpu == p.images.empty())
+      root.fail(isGpu ? "a program for GPUs without images of its kernels"
+                      : "images of GPU kernels in a program for the CPU");
     for (size_t i = 0; i < kRegionCount; ++i)
       p.region_bytes[i] = root.has("regions") && root["regions"].has(kRegions[i])
                               ? root["regions"][kRegions[i]].integer(0, int64_t(1) << 50)
@@ -257,9 +261,15 @@ private:
     int kind = indexOf(kImages, v["kind"].string());
     if (kind < 0)
       v.fail("there is no kind of image '" + v["kind"].string() + "'");
-    return {static_cast<ProgramImage::Kind>(kind),
-            static_cast<uint32_t>(v["architecture"].integer(0, 10000)),
-            range(v["data"], raw.data ? raw.data_size : 0)};
+    ProgramImage image{static_cast<ProgramImage::Kind>(kind),
+                       static_cast<uint32_t>(v["architecture"].integer(0, 10000)),
+                       range(v["data"], raw.data ? raw.data_size : 0)};
+    if (image.data.bytes == 0)
+      v.fail("an empty image");
+    if (image.kind == ProgramImage::Kind::ptx &&
+        raw.data[image.data.offset + image.data.bytes - 1] != 0)
+      v.fail("PTX without a NUL at its end");
+    return image;
   }
 
   TensorInfo tensor(const Value &v) const {
@@ -272,6 +282,9 @@ private:
     t.type = type(v["type"]);
     t.shape = v.numbers("shape", 0);
     t.buffer = buffer(v["buffer"], bytes(t.shape, t.type, v));
+    if (isStatistic(t.role) && t.buffer.region != Region::states &&
+        t.buffer.region != Region::outputs)
+      v.fail("this role belongs to the regions states and outputs");
     t.initial_type = v.has("initial_type") ? type(v["initial_type"]) : t.type;
     if (v.has("initial")) {
       t.initial = range(v["initial"], raw.data ? raw.data_size : 0);
@@ -303,6 +316,20 @@ private:
     return f;
   }
 
+  /// The parameters of a library command begin with its operands.
+  static void checkGpuBuffers(const Value &v, const Command &c) {
+    std::vector<Buffer> operands{c.lhs.buffer, c.rhs.buffer};
+    if (c.bias.present)
+      operands.push_back(c.bias.buffer);
+    operands.push_back(c.result.buffer);
+    bool isEqual = c.buffers.size() >= operands.size();
+    for (size_t i = 0; isEqual && i < operands.size(); ++i)
+      isEqual =
+          c.buffers[i].region == operands[i].region && c.buffers[i].offset == operands[i].offset;
+    if (!isEqual)
+      v.fail("the buffers are not those of its operands");
+  }
+
   void cpuFunction(const Value &v, Command &c) const {
     if (raw.kernel_count == 0 || !raw.kernels)
       v.fail("the program has no kernels");
@@ -327,7 +354,6 @@ private:
       c.buffers.push_back(buffer(item, 0));
     for (const Value &item : optionalList(v, "functions"))
       c.functions.push_back(gpuFunction(item));
-    bool isGpu = !p.images.empty();
     if (isGpu && c.functions.empty())
       v.fail("a command without GPU functions");
     if (c.kind == CommandKind::kernel) {
@@ -349,6 +375,8 @@ private:
     c.dilations = v.numbers("dilations", 1);
     c.groups = v.number("groups", 1);
     checkCommand(c, "compiled program, " + v.path);
+    if (isGpu)
+      checkGpuBuffers(v, c);
     return c;
   }
 
@@ -386,6 +414,7 @@ private:
 
   const MpcProgram &raw;
   Program p;
+  bool isGpu = false;
 };
 
 } // namespace

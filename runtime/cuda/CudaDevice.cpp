@@ -1,9 +1,8 @@
 //===- CudaDevice.cpp - a program's memory and execution on a GPU ----------------------===//
 //
-// Everything that can be done before the first step is done in the constructor: the driver, the
-// kernels, memory, initial values. An entry point is recorded as a graph at its first run, once per
-// copy of the inputs (Inputs.h), and is one call of the driver from then on. The host waits for the
-// GPU only where it reads.
+// The driver, the kernels, memory and initial values are made in the constructor. An entry point is
+// recorded as a graph at its first run, once per copy of the inputs (Inputs.h), and is one call of
+// the driver from then on. The host waits for the GPU only where it reads.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -39,11 +38,20 @@ public:
       : program(program), choice(choice), gpu(choice.folder, choice.ordinal), image(chosenImage()),
         stream(gpu.stream()), blas(Blas::open(gpu, program, choice.folder)) {
     module = gpu.load(program.raw->data + image.data.offset);
+    findFunctions();
     allocate();
     warmUp();
     initialize();
     CudaDevice::weightsChanged(); // half copies of the initial parameters
     gpu.synchronize(stream);
+  }
+
+  ~CudaDevice() override {
+    try { // what is queued uses memory that ends here
+      gpu.synchronize(stream);
+      inputs->synchronize();
+    } catch (const std::exception &) { // the GPU has failed, and somebody has said so
+    }
   }
 
   void read(const TensorInfo &tensor, void *to) override {
@@ -61,6 +69,7 @@ public:
     if (isStatistic(tensor.role))
       return statistics->write(stream, tensor, from);
     gpu.upload(stream, at(tensor.buffer), from, tensor.bytes());
+    gpu.synchronize(stream); // the caller may free it
   }
 
   uint64_t mark() override { return statistics->mark(stream); }
@@ -99,10 +108,9 @@ public:
   uint64_t memoryBytes() const override { return allocated; }
 
   std::string describe() const override {
-    const ProgramImage &chosen = chooseImage(program, gpu.architecture(), gpu.name());
     std::string kernels =
-        (chosen.kind == ProgramImage::Kind::ptx ? "PTX of sm_" : "kernels for sm_") +
-        std::to_string(chosen.architecture);
+        (image.kind == ProgramImage::Kind::ptx ? "PTX of sm_" : "kernels of sm_") +
+        std::to_string(image.architecture);
     return (choice.simulate ? "simulator, " : "GPU " + std::to_string(gpu.ordinal()) + ", ") +
            gpu.name() + " (sm_" + std::to_string(gpu.architecture()) + ", " +
            cpu::bytesText(gpu.totalMemory()) + "), driver of CUDA " +
@@ -139,8 +147,7 @@ private:
   std::string executor(const Command &command) const {
     if (blas && blas->executes(command))
       return blas->name();
-    return command.functions.empty() ? "nothing to do"
-                                     : "generated kernel " + command.functions[0].symbol;
+    return "generated kernel " + command.functions[0].symbol;
   }
 
   void allocate() {
@@ -258,14 +265,16 @@ private:
     for (CUdeviceptr &address : addresses)
       parameters.push_back(&address);
     for (const GpuFunction &f : command.functions)
-      gpu.launch(stream, function(f.symbol), f.grid, f.block, parameters.data());
+      gpu.launch(stream, functions.at(f.symbol), f.grid, f.block, parameters.data());
   }
 
-  CUfunction function(const std::string &symbol) {
-    CUfunction &known = functions[symbol];
-    if (!known)
-      known = gpu.function(module, symbol);
-    return known;
+  /// Before anything is recorded: the driver may load a kernel at its look-up.
+  void findFunctions() {
+    for (const auto &[name, entry] : program.entries)
+      for (const Command &command : entry.commands)
+        for (const GpuFunction &f : command.functions)
+          if (!functions.count(f.symbol))
+            functions[f.symbol] = gpu.function(module, f.symbol);
   }
 
   const Program &program;

@@ -8,8 +8,8 @@
 using namespace mpc;
 using namespace mpc::cuda;
 
-// Kernels are PTX 8.0, of CUDA 12.0.
-static constexpr int kLeastVersion = 12000;
+// Kernels are PTX 8.1, of CUDA 12.1.
+static constexpr int kLeastVersion = 12010;
 
 std::string cuda::versionText(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
@@ -55,7 +55,8 @@ Driver::Driver(const std::string &folder) {
   }
 }
 
-Driver::~Driver() { dlclose(library); }
+// The library stays open: it has threads of its own.
+Driver::~Driver() = default;
 
 std::string Driver::text(CUresult result) const {
   const char *name = nullptr, *meaning = nullptr;

@@ -178,6 +178,10 @@ void Gpu::checkRun(CUresult result, const char *what) const {
   case CUDA_ERROR_LAUNCH_TIMEOUT:
   case CUDA_ERROR_ECC_UNCORRECTABLE:
   case CUDA_ERROR_HARDWARE_STACK_ERROR:
+  case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+  case CUDA_ERROR_INVALID_PC:
+  case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+  case CUDA_ERROR_ASSERT:
     throw Error(std::string(what) + ": device " + std::to_string(number) + " (" + deviceName +
                 ") reports: " + driver.text(result) +
                 "; nothing more can run on it in this process. Checkpoints that were written are "

@@ -33,6 +33,8 @@ public:
   /// The work given to `compute` so far is the last that uses the copy that publish() named.
   void used(CUstream compute);
 
+  void synchronize() const { gpu.synchronize(stream); }
+
   CUdeviceptr at(int copy, uint64_t offset) const { return copies[copy].memory + offset; }
   uint64_t bytes() const { return 2 * host.size(); }
 

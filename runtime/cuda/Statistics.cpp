@@ -89,8 +89,10 @@ void Statistics::write(CUstream stream, const TensorInfo &tensor, const void *fr
   const Piece &piece = pieceOf(tensor);
   CUdeviceptr to = piece.address + (tensor.buffer.offset - piece.begin);
   changed();
-  if (tensor.bytes() > kPlaceBytes)
-    return gpu.upload(stream, to, from, tensor.bytes());
+  if (tensor.bytes() > kPlaceBytes) {
+    gpu.upload(stream, to, from, tensor.bytes());
+    return gpu.synchronize(stream); // the caller may free it
+  }
   uint64_t place = nextPlace++ % kPlaces;
   if (place == 0)
     gpu.synchronize(stream); // all places are free again

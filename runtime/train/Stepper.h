@@ -42,7 +42,6 @@ public:
   /// What only the program knows, for a checkpoint. No step is pending.
   void readBack(RunState &state) const;
 
-  double lossScale() const { return scale.real(1); }
   /// What made the step overflow whose result was taken last: the first parameter whose gradient is
   /// not finite.
   const std::string &firstOverflow() const { return overflow; }

@@ -61,7 +61,7 @@ private:
   void endEpoch();
   void validate();
   void save();
-  void writeEnd(const char *reason);
+  void writeEnd(const char *reason, int64_t step);
   void finish(const char *reason);
 
   const Program &program;
@@ -262,7 +262,7 @@ void TrainingRun::checkOverflow(const Stepper::Result &result) {
   state.overflows = result.applied || !floor ? 0 : state.overflows + 1;
   if (state.overflows < kMaxOverflows)
     return;
-  writeEnd("overflow");
+  writeEnd("overflow", result.step);
   std::string at = program.loss_scale_mode == "dynamic" ? " at loss scale 1" : "";
   bool half = program.precision == "fp16";
   throw Error("step " + std::to_string(result.step) + ": " + std::to_string(kMaxOverflows) +
@@ -334,12 +334,12 @@ static int64_t peakMemoryBytes() {
   return static_cast<int64_t>(usage.ru_maxrss) * 1024;
 }
 
-void TrainingRun::writeEnd(const char *reason) {
+void TrainingRun::writeEnd(const char *reason, int64_t step) {
   if (!metrics.enabled())
     return;
   double seconds = secondsSince(began);
   JsonLine line("end");
-  line.add("step", state.step).add("epoch", state.epoch).add("reason", reason);
+  line.add("step", step).add("epoch", state.epoch).add("reason", reason);
   line.add("applied_steps", state.applied_steps).add("seconds", seconds);
   line.add("samples_per_s", static_cast<double>(samplesDone) / seconds);
   line.add("peak_memory_bytes", peakMemoryBytes());
@@ -347,13 +347,10 @@ void TrainingRun::writeEnd(const char *reason) {
   line.add("device_memory_bytes", static_cast<int64_t>(device.memoryBytes()));
   // A step's products and convolutions, by who executes them.
   std::vector<std::string> commands = device.describeCommands("gradients");
-  auto count = [&](const char *executor) {
-    return std::count_if(commands.begin(), commands.end(), [&](const std::string &how) {
-      return how.find(executor) != std::string::npos;
-    });
-  };
-  int64_t generated = count(": generated kernel"), idle = count(": nothing to do");
-  line.add("library_commands", static_cast<int64_t>(commands.size()) - generated - idle);
+  int64_t generated = std::count_if(commands.begin(), commands.end(), [](const std::string &how) {
+    return how.find(": generated kernel") != std::string::npos;
+  });
+  line.add("library_commands", static_cast<int64_t>(commands.size()) - generated);
   line.add("generated_commands", generated);
   metrics.write(line);
   metrics.close();
@@ -362,7 +359,7 @@ void TrainingRun::writeEnd(const char *reason) {
 void TrainingRun::finish(const char *reason) {
   double seconds = secondsSince(began);
   int64_t steps = state.step - firstStep;
-  writeEnd(reason);
+  writeEnd(reason, state.step);
   std::string where = options.out.empty() ? "" : "; " + quote(folder.stepPath(state.step));
   progress->line(std::string(reason) + " at step " + std::to_string(state.step) + " of " +
                  std::to_string(total) + " (" + std::to_string(steps) + " in " +

@@ -221,7 +221,7 @@ def test_which_gpu(bench):
 
 def test_old_driver_and_other_architectures(bench):
     trainer, data, options = small_run(bench)
-    for settings, says in (({"MPC_SIM_DRIVER": "11040"}, ["CUDA 11.4", "CUDA 12.0 or later"]),
+    for settings, says in (({"MPC_SIM_DRIVER": "11040"}, ["CUDA 11.4", "CUDA 12.1 or later"]),
                            ({"MPC_SIM_CC": "7.5"}, ["compiled for sm_80", "sm_75", "--target=cuda:sm_75"]),
                            ({"MPC_SIM_CC": "6.1"}, ["sm_61", "needs sm_70 or later"])):
         require_refusal(trainer.run("train", "--data", data, *options, env=simulator(**settings)), says, str(settings))

@@ -110,6 +110,30 @@ def test_other_precisions(bench):
     assemble(bench, ptx_of(bench, MODELS / "mlp.onnx", 70, "--batch=64", "--precision=fp32", "--optimizer=sgd"), (70, 120), "mlp")
 
 
+def test_many_parameters(bench):
+    """A kernel that looks at every gradient has a parameter for each: more than the 4352 bytes of PTX 8.0 hold."""
+    nodes, weights, x = [], {}, "x"
+    for i in range(280):
+        weights |= {f"W{i}": np.eye(4, dtype=np.float32), f"b{i}": np.zeros(4, np.float32)}
+        nodes.append(node("Gemm", f"{x} W{i} b{i}", "y" if i == 279 else f"x{i}"))
+        x = f"x{i}"
+    text = ptx_of(bench, model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights), 80, "--batch=8", "--precision=fp32", "--loss=mse", "--optimizer=sgd")
+    most = max(entry.count(".param") for entry in re.findall(r"\.visible \.entry .*?\)", text, re.S))
+    require(most > 544, f"at most {most} parameters: this shows nothing")
+    file = bench.path("many.ptx")
+    file.write_text(text)
+    require_success(execute([ptxas(bench), "-arch=sm_80", "-o", bench.path("cubin"), file]), "ptxas")  # one such kernel may spill
+
+
+def test_double_model(bench):
+    """Products of doubles: their tiles fit the shared memory."""
+    weights = {"W": np.ones((64, 64)), "b": np.zeros(64)}
+    model = model_of([node("Gemm", "x W b", "y")], {"x": (["N", 64], TensorProto.DOUBLE)}, {"y": (["N", 64], TensorProto.DOUBLE)}, weights)
+    text = ptx_of(bench, model, 80, "--batch=50176", "--precision=fp32", "--loss=mse", "--optimizer=sgd")
+    require_match(r"fma\.rn\.f64", text, "the product")
+    assemble(bench, text, (80, 90), "doubles")
+
+
 def test_embedding_and_long_rows(bench):
     for base, architectures in ((70, (70,)), (80, (80, 120))):
         assemble(bench, ptx_of(bench, embedding_model(), base, "--batch=4", "--loss=mse"), architectures, "embedding")

@@ -24,9 +24,6 @@ constexpr int64_t kRegisters = 32;
 constexpr int64_t kRowsPerWarp = 8, kMaxChunks = 256;
 // Elements of a chunk at least where a tensor is reduced to a scalar.
 constexpr int64_t kChunkElements = 4096;
-// Shared memory that every GPU gives a block without being asked.
-constexpr int64_t kSharedBytes = 48 << 10;
-
 /// Smallest element of what the kernel reads and writes: its accesses are 16 bytes wide where a
 /// thread has 16 / that many elements.
 static int64_t elementsPerAccess(func::FuncOp kernel) {

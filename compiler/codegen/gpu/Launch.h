@@ -15,6 +15,8 @@ namespace mpc::gpu {
 
 constexpr int64_t kWarp = 32;
 constexpr int64_t kBlockThreads = 256;
+/// Shared memory that every GPU gives a block without being asked.
+constexpr int64_t kSharedBytes = 48 << 10;
 
 /// A GPU function that a kernel becomes. All functions of a kernel take one pointer per
 /// distinctBuffers(kernel, scratchBytes(kernel)), in that order.

@@ -49,23 +49,6 @@ static std::pair<ProductGrid, double> gridOf(const ProductMap &map, const Produc
   return {grid, cost};
 }
 
-static ProductGrid gridOf(const ProductMap &map) {
-  ProductGrid best{};
-  double least = 0;
-  for (const ProductTile &tile : kTiles) {
-    if (tile.rows * tile.columns / tile.threads * storedBytes(map.accumulator) > kSumBytes)
-      continue;
-    auto [grid, cost] = gridOf(map, tile);
-    if (best.tile.threads == 0 || cost < least) {
-      best = grid;
-      least = cost;
-    }
-  }
-  return best;
-}
-
-ProductGrid productGrid(Operation *command) { return gridOf(ProductMap(command)); }
-
 bool hasTensorCores(Type element) { return element.isF16() || element.isBF16(); }
 
 int64_t tileDepth(bool tensorCores) { return tensorCores ? 32 : 16; }
@@ -85,6 +68,26 @@ static int64_t sharedBytes(const ProductMap &map, const ProductGrid &grid, bool 
   SharedLayout right = sharedLayout(map, map.right, grid.tile.columns, tensorCores);
   return 2 * (left.elements + right.elements) * storedBytes(left.element);
 }
+
+static ProductGrid gridOf(const ProductMap &map) {
+  ProductGrid best{};
+  double least = 0;
+  for (const ProductTile &tile : kTiles) {
+    if (tile.rows * tile.columns / tile.threads * storedBytes(map.accumulator) > kSumBytes)
+      continue;
+    auto [grid, cost] = gridOf(map, tile);
+    if (std::max(sharedBytes(map, grid, false),
+                 sharedBytes(map, grid, hasTensorCores(map.element))) > kSharedBytes)
+      continue;
+    if (best.tile.threads == 0 || cost < least) {
+      best = grid;
+      least = cost;
+    }
+  }
+  return best;
+}
+
+ProductGrid productGrid(Operation *command) { return gridOf(ProductMap(command)); }
 
 /// conv_4096x64x576_0123456789abcdef: the hash is of everything that the code depends on.
 static std::string nameOf(Operation *command, const ProductMap &map) {

@@ -30,9 +30,10 @@ using namespace mlir;
 
 namespace mpc {
 
-// The PTX version that ptxas is given: of CUDA 12.0, which every driver of CUDA 12 and 13 takes. It
-// knows no later architecture than this; those run, and assemble, code for earlier ones.
-static constexpr const char *kPtxFeature = "+ptx80";
+// The PTX version that ptxas is given: of CUDA 12.1, the first with room for some 4000 parameters
+// of a kernel (one that looks at all gradients has one for each). It knows no later architecture
+// than this; those run, and assemble, code for earlier ones.
+static constexpr const char *kPtxFeature = "+ptx81";
 static constexpr unsigned kLastOfPtx = 90;
 
 /// The architecture whose PTX is made for these, of one flavor.
@@ -183,7 +184,7 @@ compileDeviceImages(ModuleOp planned, const CudaTargetOptions &options,
       auto simulator = compileForSimulator(planned, base);
       if (!simulator)
         return simulator.takeError();
-      images.push_back({DeviceImage::simulator, 0, std::move(*simulator)});
+      images.push_back({DeviceImage::simulator, base, std::move(*simulator)});
     }
     auto ptx = writePtx(**module, **machine);
     if (!ptx)
@@ -193,8 +194,8 @@ compileDeviceImages(ModuleOp planned, const CudaTargetOptions &options,
       return cubins.takeError();
     for (auto [architecture, bytes] : llvm::zip(flavor, *cubins))
       images.push_back({DeviceImage::cubin, architecture, std::move(bytes)});
-    if (first)
-      images.push_back({DeviceImage::ptx, base, std::move(*ptx)});
+    if (first) // the driver reads it up to a NUL
+      images.push_back({DeviceImage::ptx, base, std::move(*ptx) + '\0'});
   }
   return images;
 }

@@ -37,7 +37,7 @@ struct CudaTargetOptions {
 /// What a device loads: all kernels of a program.
 struct DeviceImage {
   enum Kind { cubin, ptx, simulator } kind;
-  unsigned architecture; ///< NN of sm_NN; 0: simulator
+  unsigned architecture; ///< NN of sm_NN
   std::string bytes;
 };
 
