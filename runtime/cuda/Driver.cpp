@@ -55,9 +55,6 @@ Driver::Driver(const std::string &folder) {
   }
 }
 
-// The library stays open: it has threads of its own.
-Driver::~Driver() = default;
-
 std::string Driver::text(CUresult result) const {
   const char *name = nullptr, *meaning = nullptr;
   if (cuGetErrorName(result, &name) != CUDA_SUCCESS || !name)

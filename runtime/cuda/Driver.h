@@ -62,8 +62,8 @@ class Driver {
 public:
   /// Opens libcuda.so.1 where the loader finds it, or in `folder` if that is not empty, and
   /// initializes it. Throws Error: no driver, too old a driver, no GPU.
+  /// The library stays open until the process ends: it has threads of its own.
   explicit Driver(const std::string &folder);
-  ~Driver();
   Driver(const Driver &) = delete;
   Driver &operator=(const Driver &) = delete;
 
