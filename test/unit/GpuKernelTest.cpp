@@ -231,8 +231,9 @@ TEST(GpuKernel, DeviceImages) {
                     .starts_with("\x7f"
                                  "ELF"),
                 image.kind != DeviceImage::ptx);
-      if (image.kind == DeviceImage::ptx) // the driver reads it up to there
+      if (image.kind == DeviceImage::ptx) { // the driver reads it up to there
         EXPECT_EQ(image.bytes.back(), '\0');
+      }
       if (image.kind != DeviceImage::cubin)
         continue;
       if (time == 0)
