@@ -4,17 +4,13 @@
 #include "MpcDialect.h"
 #include "compiler/codegen/gpu/Launch.h"
 #include "compiler/driver/Reports.h"
-#include "passes/Clustering.h"
+#include "passes/OperationFacts.h"
 #include "llvm/ADT/BitVector.h"
 
 using namespace mlir;
 using namespace mpc;
 
 namespace {
-
-bool isLibraryCall(Operation *op) {
-  return isa<MatmulOp, ConvOp, ConvBackwardDataOp, ConvBackwardWeightsOp>(op);
-}
 
 class Entry {
 public:
@@ -40,22 +36,20 @@ private:
 
 Entry::Entry(func::FuncOp entry) : entry(entry) {
   for (Operation &op : entry.getBody().front())
-    if (isa<LaunchOp, func::ReturnOp>(op) || isLibraryCall(&op)) {
+    if (isa<LaunchOp, func::ReturnOp>(op) || isLibraryOp(&op)) {
       index[&op] = commands.size();
       commands.push_back(&op);
     }
   for (auto [i, command] : llvm::enumerate(commands)) {
     llvm::BitVector all(commands.size()), calls(commands.size());
     for (Value operand : command->getOperands()) {
-      while (auto view = operand.getDefiningOp<ReshapeOp>())
-        operand = view.getInput();
-      auto from = index.find(operand.getDefiningOp());
+      auto from = index.find(stripReshapes(operand).getDefiningOp());
       if (from == index.end())
         continue;
       unsigned writer = from->second;
       all |= before[writer];
       all.set(writer);
-      calls |= isLibraryCall(commands[writer]) ? before[writer] : beforeCall[writer];
+      calls |= isLibraryOp(commands[writer]) ? before[writer] : beforeCall[writer];
     }
     before.push_back(std::move(all));
     beforeCall.push_back(std::move(calls));
@@ -99,10 +93,7 @@ int64_t Entry::bytesRead(Value value, unsigned reader) const {
   auto kernel = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(launch, launch.getKernelAttr());
   int64_t bytes = 0;
   for (auto [operand, argument] : llvm::zip(launch.getInputs(), kernel.getArguments())) {
-    Value source = operand;
-    while (auto view = source.getDefiningOp<ReshapeOp>())
-      source = view.getInput();
-    if (source == value)
+    if (stripReshapes(operand) == value)
       bytes = std::max(bytes, bytesReadOf(argument));
   }
   return bytes;
@@ -138,7 +129,7 @@ KernelTraffic Entry::traffic() {
   for (auto [i, command] : llvm::enumerate(commands)) {
     for (Value result : command->getResults())
       t.necessary += necessaryFor(result, i);
-    t.libraryCalls += isLibraryCall(command);
+    t.libraryCalls += isLibraryOp(command);
     if (auto launch = dyn_cast<LaunchOp>(command)) {
       auto kernel =
           SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(launch, launch.getKernelAttr());

@@ -14,6 +14,7 @@
 #include "compiler/export/Export.h"
 #include "compiler/ops/Build.h"
 #include "compiler/target/cpu/CpuTarget.h"
+#include "passes/OperationFacts.h"
 #include "runtime/core/Program.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/JSON.h"
@@ -178,9 +179,7 @@ json::Value ProgramWriter::operand(Value value) {
   if (!value)
     return nullptr;
   auto type = cast<RankedTensorType>(value.getType());
-  Value root = value;
-  while (auto view = root.getDefiningOp<ReshapeOp>())
-    root = view.getInput();
+  Value root = stripReshapes(value);
   bool isWeight = false;
   if (auto argument = dyn_cast<BlockArgument>(root)) {
     auto function = cast<func::FuncOp>(argument.getOwner()->getParentOp());
@@ -302,7 +301,7 @@ llvm::Error ProgramWriter::commands(func::FuncOp function, json::Array &out) {
       launchCommands(launch, out);
     } else if (auto value = dyn_cast<arith::ConstantOp>(op)) {
       constant(value);
-    } else if (isa<MatmulOp, ConvOp, ConvBackwardDataOp, ConvBackwardWeightsOp>(op)) {
+    } else if (isLibraryOp(&op)) {
       json::Object object = libraryCommand(&op);
       if (isGpu) {
         json::Array buffers;

@@ -6,6 +6,7 @@
 #include "compiler/ops/Build.h"
 #include "compiler/ops/OnnxConversion.h"
 #include "passes/Clustering.h"
+#include "passes/OperationFacts.h"
 #include "passes/Plan.h"
 #include "passes/PrecisionTable.h"
 #include "llvm/Support/Format.h"
@@ -52,7 +53,7 @@ void printCost(ModuleOp module, llvm::raw_ostream &out) {
       continue;
     SmallVector<CostRow> rows;
     for (Operation &op : function.getBody().front())
-      if (isa<LaunchOp, MatmulOp, ConvOp, ConvBackwardDataOp, ConvBackwardWeightsOp>(op))
+      if (isa<LaunchOp>(op) || isLibraryOp(&op))
         rows.push_back(costOf(op));
     if (rows.empty())
       continue;
