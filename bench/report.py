@@ -19,10 +19,10 @@ def mebibytes(row):
 
 
 def by_case(rows, kind):
-    """[(mpc's row, its peers' rows)] of the models or the products, in the order of the run."""
+    """[(mpc's row, its peers' rows)] of the models or the products, in the order of the run. A product's rows have a model's columns, too."""
     cases = {}
     for row in rows:
-        if kind in row:
+        if kind == ("product" if "product" in row else "model"):
             cases.setdefault((row[kind], row["precision"]), []).append(row)
     return [(case[0], case[1:]) for case in cases.values()]
 

@@ -6,7 +6,6 @@ Every measurement is a process of its own; mpc and its peers take turns, and the
 least peak count. README.md tells what is measured and what the limit is.
 """
 
-import argparse
 import datetime
 import json
 import os
@@ -23,7 +22,8 @@ sys.path.insert(0, str(HERE))
 
 import products  # noqa: E402
 from cases import Case  # noqa: E402
-from models import MODELS  # noqa: E402
+from limit import limits  # noqa: E402
+from options import parse  # noqa: E402
 from report import markdown  # noqa: E402
 from turns import Failed, last_json, take_turns  # noqa: E402
 
@@ -44,19 +44,6 @@ def machine():
     return {"cpu": facts.get("model name", platform.processor()), "flags": [f for f in FLAGS if f in present],
             "cores": len(os.sched_getaffinity(0)), "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "date": datetime.date.today().isoformat()}
-
-
-def limit_parts(cost, rates, precision):
-    """(FLOPs ÷ rate of products, bytes ÷ bandwidth) in ms, over the commands of a step.
-
-    A command's bytes come from the smallest cache that holds them all: no program that runs these
-    commands is faster. `cost` is a list of (bytes, FLOPs).
-    """
-    def bandwidth(size):
-        return max((rate for fits, rate in rates["bandwidth"] if fits >= size), default=rates["bandwidth"][-1][1])
-
-    flops = sum(f for _, f in cost) / rates["flops"][precision]
-    return 1e3 * flops, 1e3 * sum(size / bandwidth(size) for size, _ in cost)
 
 
 # ---------------------------------------------------------------- the systems
@@ -131,10 +118,8 @@ def measure(args, case, precision, rates):
     systems = [("mpc", partial(mpc.time, args.seconds))]
     systems += [(label, partial(run_peer, args, command)) for label, command in peers(args, case, precision) if re.search(args.peers, label)]
     results, left_out = take_turns(f"{case.name} {precision}", systems, args.repeat)
-    flops_ms, bytes_ms = limit_parts(mpc.cost, rates, precision)
     common = {"model": case.name, "batch": case.spec.batch, "precision": precision}
-    limits = {"limit_ms": flops_ms + bytes_ms, "limit_flops_ms": flops_ms, "limit_bytes_ms": bytes_ms}
-    rows = [{**common, **result, **limits, "machine": args.machine} for result in results]
+    rows = [{**common, **result, **limits(mpc.cost, rates, precision), "machine": args.machine} for result in results]
     rows[0]["left_out"] = left_out
     return rows
 
@@ -155,34 +140,7 @@ def print_row(rows):
           f"{mpc['limit_bytes_ms']:9.4g} | {peer['system'] + ' ' + peer['config'] if peer else 'none'}", flush=True)
 
 
-# ---------------------------------------------------------------- the command line
-
-
-def choice(known, of=str):
-    """Parses a list of what is known; "none" is the empty one."""
-    def parse(text):
-        chosen = [] if text == "none" else text.split(",")
-        if unknown := [name for name in chosen if name not in map(str, known)]:
-            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; there are {', '.join(map(str, known))}, or none")
-        return [of(name) for name in chosen]
-    return parse
-
-
-def options():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add("--mpc", type=Path, required=True, help="the compiler; library-bench lies beside it")
-    add("--ort", type=Path, help="a Python with onnxruntime-training")
-    add("--models", type=choice(MODELS), default=list(MODELS), help="which models, or none (all)")
-    add("--products", type=choice(products.SIZES, int), default=products.SIZES, help="which sizes of square products, or none (all)")
-    add("--precisions", type=choice(products.PRECISIONS), help="of both (models: fp32,bf16; products: fp32,bf16,fp16)")
-    add("--peers", default="", help="regular expression: only these peers (all)")
-    add("--seconds", type=float, default=5, help="of one measurement (5)")
-    add("--repeat", type=int, default=2, help="turns of every system (2)")
-    add("--limit", type=float, default=300, help="seconds that a process may take, compilation included (300)")
-    add("--json", type=Path, help="all rows as a list of objects")
-    add("--markdown", type=Path, help="the tables of bench/results")
-    return parser.parse_args()
+# ---------------------------------------------------------------- the run
 
 
 def measurements(args, cases, rates):
@@ -195,11 +153,18 @@ def measurements(args, cases, rates):
             yield f"{name} {precision}", partial(measure, args, case, precision, rates), print_row
     for precision in precisions(products.PRECISIONS):
         for size in args.products:
-            yield f"{size}³ {precision}", partial(products.measure, args, size, precision), products.print_row
+            yield f"{size}³ {precision}", partial(products.measure, args, size, precision, rates), products.print_row
+
+
+def replace(file, text):
+    """The file is whole at all times: the old one or the new one."""
+    part = file.with_name(file.name + ".part")
+    part.write_text(text)
+    os.replace(part, file)
 
 
 def main():
-    args = options()
+    args = parse()
     args.mpc, args.machine = args.mpc.resolve(), machine()
     print(f"# {args.machine['cpu']}, {args.machine['cores']} cores, {' '.join(args.machine['flags'])}")
     try:
@@ -220,9 +185,9 @@ def main():
             except Failed as problem:
                 print(f"# {what}: mpc failed: {problem}", flush=True)
             if args.json:  # after every row: the bench takes an hour
-                args.json.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
+                replace(args.json, "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
     if args.markdown and rows:
-        args.markdown.write_text(markdown(rows))
+        replace(args.markdown, markdown(rows))
     sys.exit(not rows)
 
 

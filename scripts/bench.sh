@@ -3,6 +3,13 @@
 # PyTorch and JAX, and ONNX Runtime's training release, are installed into environments of their own.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+# Before anything is installed: help, and what is wrong with the options. A machine without Python learns it afterwards.
+if command -v python3 >/dev/null; then
+  for argument in "$@"; do
+    case $argument in -h | --help) exec python3 "$ROOT/bench/options.py" --help ;; esac
+  done
+  python3 "$ROOT/bench/options.py" --mpc "$BUILD/bin/mpc" "$@"
+fi
 set_up
 build mpc mpc_runtime library-bench
 install_packages $DEBIAN_BENCH_PACKAGES

@@ -2,9 +2,9 @@
 
     run_all.py --build BUILD [--only gtest,lit,e2e]
 
-GoogleTest programs are BUILD/bin/*-tests, lit tests are the .mlir and .test files of this folder,
-end-to-end tests the test_*.py files of e2e/. The last line is 'N passed, N failed, N skipped';
-the exit code is 0 only if something passed and nothing failed.
+GoogleTest programs are those that BUILD/test/programs.txt lists, by CMake: one that is missing has failed. lit tests
+are the .mlir and .test files of this folder, end-to-end tests the test_*.py files of e2e/. The last line is
+'N passed, N failed, N skipped'; the exit code is 0 only if something passed and nothing failed.
 """
 
 import argparse
@@ -31,27 +31,49 @@ def show_end(text, lines=60):
     print("\n".join(text.splitlines()[-lines:]), flush=True)
 
 
-def run_gtest(totals, build, environment, label="", names="*-tests"):
-    for program in sorted((build / "bin").glob(names)):
-        report = build / "test" / f"{program.name}.json"
-        report.parent.mkdir(exist_ok=True)
-        report.unlink(missing_ok=True)
-        start = time.time()
+def test_programs(build):
+    """The names of the GoogleTest programs that this build has; none if it was not configured."""
+    try:
+        return (build / "test" / "programs.txt").read_text().split()
+    except OSError as problem:
+        print(problem)
+        return []
+
+
+def run_gtest(totals, build, name, label="", **environment):
+    program, report, start = build / "bin" / name, build / "test" / f"{name}.json", time.time()
+    report.unlink(missing_ok=True)
+    try:
         done = subprocess.run([program, f"--gtest_output=json:{report}"], capture_output=True, text=True, errors="replace",
                               env={**os.environ, **environment}, cwd=report.parent)
-        try:
-            result = json.loads(report.read_text())
-        except (OSError, ValueError):  # it died before its report
-            show_end(done.stdout + done.stderr)
-            totals.add(program.name + label, 0, 1, 0, time.time() - start)
-            continue
-        tests = [t for suite in result["testsuites"] for t in suite["testsuite"]]
-        failed = sum("failures" in t for t in tests)
-        skipped = sum(t.get("result") == "SKIPPED" or t.get("status") == "NOTRUN" for t in tests)
-        if failed or done.returncode:
-            show_end(done.stdout + done.stderr)
-        failed = max(failed, int(done.returncode != 0))
-        totals.add(program.name + label, len(tests) - failed - skipped, failed, skipped, time.time() - start)
+    except OSError as problem:  # it was not built
+        print(problem)
+        totals.add(name + label, 0, 1, 0, 0)
+        return
+    try:
+        result = json.loads(report.read_text())
+    except (OSError, ValueError):  # it died before its report
+        show_end(done.stdout + done.stderr)
+        totals.add(name + label, 0, 1, 0, time.time() - start)
+        return
+    tests = [t for suite in result["testsuites"] for t in suite["testsuite"]]
+    failed = sum("failures" in t for t in tests)
+    skipped = sum(t.get("result") == "SKIPPED" or t.get("status") == "NOTRUN" for t in tests)
+    if failed or done.returncode or not tests:
+        show_end(done.stdout + done.stderr)
+    passed = len(tests) - failed - skipped
+    totals.add(name + label, passed, max(failed, int(done.returncode != 0 or not tests)), skipped, time.time() - start)
+
+
+def run_all_gtest(totals, build):
+    names = test_programs(build)
+    if not names:
+        totals.add("GoogleTest: no program is known", 0, 1, 0, 0)
+        return
+    for name in names:
+        run_gtest(totals, build, name)
+    # The library's ways again as on a CPU with AVX2 only.
+    run_gtest(totals, build, "runtime-tests", " (AVX2)", ONEDNN_MAX_CPU_ISA="AVX2")
 
 
 def run_lit(totals, build, python):
@@ -73,12 +95,12 @@ def run_lit(totals, build, python):
 
 
 # These run again with trainers for GPUs, on the simulator: the script, and which of its tests.
-SIMULATED = {"test_scaling.py": ".", "test_resume.py": "^(resume|threads|signals|kill|damaged)"}
+SIMULATED = {"test_scaling.py": ".", "test_resume.py": "^(resume|threads|signals|kill|damaged|kept|schedules)"}
 
 
 def run_e2e(totals, build, python):
     scripts = [(script, []) for script in sorted((HERE / "e2e").glob("test_*.py"))]
-    scripts += [(script, ["--target", "cuda", "--only", SIMULATED[script.name]]) for script, _ in scripts if script.name in SIMULATED]
+    scripts += [(HERE / "e2e" / name, ["--target", "cuda", "--only", only]) for name, only in SIMULATED.items()]
     for script, options in scripts:
         start = time.time()
         done = subprocess.run([python, script, "--build", build, *options], capture_output=True, text=True, errors="replace")
@@ -101,9 +123,7 @@ def main():
     args = parser.parse_args()
     build, parts, totals = args.build.resolve(), args.only.split(","), Totals()
     if "gtest" in parts:
-        run_gtest(totals, build, {})
-        # The library's ways again as on a CPU with AVX2 only.
-        run_gtest(totals, build, {"ONEDNN_MAX_CPU_ISA": "AVX2"}, " (AVX2)", "runtime-tests")
+        run_all_gtest(totals, build)
     if "lit" in parts:
         run_lit(totals, build, sys.executable)
     if "e2e" in parts:

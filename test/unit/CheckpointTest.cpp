@@ -9,7 +9,7 @@ using namespace mpc::testing;
 
 namespace {
 
-class Checkpoints : public TrainerTest {
+class Checkpoints : public TrainerTestOnBoth {
 protected:
   Checkpoints() {
     useProgram({.batch = 8,
@@ -42,12 +42,14 @@ protected:
   }
 };
 
+INSTANTIATE_TEST_SUITE_P(On, Checkpoints, ::testing::Bool(), deviceName);
+
 } // namespace
 
 // One uninterrupted run, and one that stops in the middle of the second epoch: the last
 // checkpoint (weights, moments, statistics, scale, counters) is the same file, and so are the
 // losses.
-TEST_F(Checkpoints, AResumedRunIsTheSameBitForBit) {
+TEST_P(Checkpoints, AResumedRunIsTheSameBitForBit) {
   ASSERT_EQ(train(runOptions("a")), 0) << err;
   std::vector<std::string> first = runOptions("b");
   first.insert(first.end(), {"--stop-after", "9"});
@@ -69,7 +71,7 @@ TEST_F(Checkpoints, AResumedRunIsTheSameBitForBit) {
   EXPECT_NE(file.state().loss_scale, 65536);
 }
 
-TEST_F(Checkpoints, AccumulationResumesToo) {
+TEST_P(Checkpoints, AccumulationResumesToo) {
   auto with = [&](const std::string &out) {
     std::vector<std::string> options = runOptions(out);
     options.insert(options.end(), {"--accumulate", "3"});
@@ -83,7 +85,7 @@ TEST_F(Checkpoints, AccumulationResumesToo) {
   EXPECT_EQ(last("a"), last("b"));
 }
 
-TEST_F(Checkpoints, OptionsThatDifferAreRefusedByName) {
+TEST_P(Checkpoints, OptionsThatDifferAreRefusedByName) {
   std::vector<std::string> first = runOptions("a");
   first.insert(first.end(), {"--stop-after", "3"});
   ASSERT_EQ(train(first), 0);
@@ -108,7 +110,7 @@ TEST_F(Checkpoints, OptionsThatDifferAreRefusedByName) {
   EXPECT_EQ(train({"--out", "@a", "--resume", "--lr", "0.01", "--epochs", "4"}), 0);
 }
 
-TEST_F(Checkpoints, AFolderWithCheckpointsIsNotOverwritten) {
+TEST_P(Checkpoints, AFolderWithCheckpointsIsNotOverwritten) {
   ASSERT_EQ(train({"--lr", "0.1", "--steps", "20", "--checkpoint-every", "1", "--out", "@a"}), 0);
   EXPECT_EQ(filesIn("a"),
             (std::set<std::string>{"step-00000018.safetensors", "step-00000019.safetensors",
@@ -123,7 +125,7 @@ TEST_F(Checkpoints, AFolderWithCheckpointsIsNotOverwritten) {
   EXPECT_EQ(train({"--steps", "2", "--out", "@none", "--resume"}), 1);
 }
 
-TEST_F(Checkpoints, DamagedFilesAreRecognized) {
+TEST_P(Checkpoints, DamagedFilesAreRecognized) {
   ASSERT_EQ(train({"--lr", "0.1", "--steps", "3", "--checkpoint-every", "1", "--out", "@a"}), 0);
   std::string newest = folder / "a/step-00000003.safetensors", whole = readBytes(newest);
   for (size_t at = 0; at < whole.size(); ++at) { // every byte
@@ -151,7 +153,7 @@ TEST_F(Checkpoints, DamagedFilesAreRecognized) {
 
 // A hash says that a file is what somebody wrote, not that a run did: states that no run has are
 // refused, by name, before they divide by zero or index anything.
-TEST_F(Checkpoints, StatesThatNoRunHasAreRefused) {
+TEST_P(Checkpoints, StatesThatNoRunHasAreRefused) {
   ASSERT_EQ(train({"--lr", "0.1", "--steps", "3", "--out", "@a"}), 0);
   std::string newest = CheckpointFolder(folder / "a").stepPath(3);
   RunState good = CheckpointFile(newest).state();
@@ -178,7 +180,7 @@ TEST_F(Checkpoints, StatesThatNoRunHasAreRefused) {
 }
 
 // A full disk, here a limit on file sizes: a message, what was there stays, nothing is left over.
-TEST_F(Checkpoints, AFullDiskKeepsThePreviousCheckpoint) {
+TEST_P(Checkpoints, AFullDiskKeepsThePreviousCheckpoint) {
   ASSERT_EQ(train({"--lr", "0.1", "--steps", "1", "--out", "@a"}), 0);
   struct rlimit old{};
   getrlimit(RLIMIT_FSIZE, &old);
@@ -196,7 +198,7 @@ TEST_F(Checkpoints, AFullDiskKeepsThePreviousCheckpoint) {
   EXPECT_EQ(filesIn("a"), (std::set<std::string>{"step-00000001.safetensors"}));
 }
 
-TEST_F(Checkpoints, WeightsLoadIntoAnotherRun) {
+TEST_P(Checkpoints, WeightsLoadIntoAnotherRun) {
   ASSERT_EQ(train({"--lr", "0.1", "--steps", "5", "--out", "@a"}), 0);
   std::vector<float> trained = weights;
   ASSERT_EQ(train({"--lr", "0", "--steps", "1", "--checkpoint", "@a"}), 0) << err;

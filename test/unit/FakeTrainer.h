@@ -4,6 +4,8 @@
 // against the labels, SGD or Adam, dynamic loss scaling, all in a few lines of plain C++ that
 // behave as a compiled program does (docs/architecture.md, "Functions"). The gradient depends
 // on random_state, as with dropout, so that a run that loses its counters shows it.
+// The device can behave as one that runs beside the host: then the results of a step can be had
+// only at the mark behind it, and whoever reads without a mark sees the newest ones.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -16,7 +18,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <gtest/gtest.h>
+#include <map>
 #include <sstream>
 
 namespace mpc::testing {
@@ -140,6 +144,27 @@ public:
   void write(const TensorInfo &tensor, const void *from) override {
     memcpy(of(tensor).data(), from, tensor.bytes());
   }
+  uint64_t mark() override {
+    if (!asynchronous)
+      return 0;
+    // A GPU has memory for each: the loop looks one step behind, at the micro-batches of two.
+    EXPECT_LE(marked.size(), 3u) << "marks that nobody releases";
+    marked[++lastMark] = memory;
+    return lastMark;
+  }
+  void readMarked(uint64_t mark, const TensorInfo &tensor, void *to) override {
+    if (!asynchronous)
+      return read(tensor, to);
+    EXPECT_TRUE(isStatistic(tensor.role)) << "a mark does not keep " << tensor.name;
+    if (auto found = marked.find(mark); found != marked.end())
+      memcpy(to, found->second[indexOf(tensor)].data(), tensor.bytes());
+    else
+      ADD_FAILURE() << "mark " << mark << " was never made, or is released";
+  }
+  void release(uint64_t mark) override {
+    EXPECT_EQ(marked.erase(mark), asynchronous ? 1u : 0u) << "mark " << mark;
+  }
+  bool isAsynchronous() const override { return asynchronous; }
   void clear(Region) override {
     for (uint32_t i : program.all(Role::accumulator))
       std::fill(memory[i].begin(), memory[i].end(), 0);
@@ -173,14 +198,16 @@ public:
     return std::vector<float>(w, w + options.features);
   }
 
+  bool asynchronous = false; ///< see the top of this file
   int refreshes = 0;
   std::function<void(const std::string &)> onRun; ///< called before each entry point
   bool overflow = false;                          ///< the next gradients are not finite
 
 private:
-  std::vector<unsigned char> &of(const TensorInfo &tensor) {
-    return memory[static_cast<size_t>(&tensor - program.tensors.data())];
+  size_t indexOf(const TensorInfo &tensor) const {
+    return static_cast<size_t>(&tensor - program.tensors.data());
   }
+  std::vector<unsigned char> &of(const TensorInfo &tensor) { return memory[indexOf(tensor)]; }
   float label(int64_t b) {
     return options.classes ? static_cast<float>(i(Role::labels)[b]) : f(Role::labels)[b];
   }
@@ -285,7 +312,10 @@ private:
 
   const Program &program;
   FakeOptions options;
-  std::vector<std::vector<unsigned char>> memory;
+  using Memory = std::vector<std::vector<unsigned char>>; ///< of each tensor
+  Memory memory;
+  std::map<uint64_t, Memory> marked; ///< as it was at each mark that is not released
+  uint64_t lastMark = 0;
 };
 
 } // namespace mpc::testing

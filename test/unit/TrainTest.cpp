@@ -7,10 +7,11 @@ using namespace mpc;
 using namespace mpc::testing;
 
 namespace {
-class Train : public TrainerTest {};
+class Train : public TrainerTestOnBoth {};
+INSTANTIATE_TEST_SUITE_P(On, Train, ::testing::Bool(), deviceName);
 } // namespace
 
-TEST_F(Train, WrongUsageIsExitCode2) {
+TEST_P(Train, WrongUsageIsExitCode2) {
   writeData(8);
   EXPECT_EQ(run({}), 2);
   EXPECT_EQ(run({"learn"}), 2);
@@ -36,14 +37,14 @@ TEST_F(Train, WrongUsageIsExitCode2) {
   EXPECT_CONTAINS(out, "2000");
 }
 
-TEST_F(Train, BadDataIsExitCode1) {
+TEST_P(Train, BadDataIsExitCode1) {
   EXPECT_EQ(run({"train", "--data", data, "--lr", "0.1", "--steps", "1"}), 1);
   EXPECT_CONTAINS(err, "x.npy");
   writeData(8);
   EXPECT_EQ(run({"train", "--data", data, "--lr", "0.1", "--steps", "1", "--out", "@x.npy"}), 1);
 }
 
-TEST_F(Train, EpochsAndStepsAndTheirMetrics) {
+TEST_P(Train, EpochsAndStepsAndTheirMetrics) {
   writeData(10); // batches of 4, 4, 2
   EXPECT_EQ(run({"train", "--data", data, "--lr", "0.1", "--epochs", "2", "--metrics", "@m.jsonl"}),
             0);
@@ -66,7 +67,7 @@ TEST_F(Train, EpochsAndStepsAndTheirMetrics) {
 
 // Each sample moves only its own weight: after one epoch W = t/2 and after two 3t/4, whatever the
 // order, if every sample is seen once per epoch.
-TEST_F(Train, AnEpochSeesEverySampleOnceInAnOrderOfItsOwn) {
+TEST_P(Train, AnEpochSeesEverySampleOnceInAnOrderOfItsOwn) {
   useProgram({.batch = 1, .features = 8});
   prepare = [](FakeDevice &device) {
     std::fill(device.f(Role::parameter), device.f(Role::parameter) + 8, 0.0f);
@@ -101,7 +102,7 @@ TEST_F(Train, AnEpochSeesEverySampleOnceInAnOrderOfItsOwn) {
 }
 
 // Micro-batches are weighted by their samples: 3, 3, 3, 1 are one batch of 10.
-TEST_F(Train, AccumulationEqualsOneBigBatch) {
+TEST_P(Train, AccumulationEqualsOneBigBatch) {
   useProgram({.batch = 10});
   writeData(10);
   ASSERT_EQ(run({"train", "--data", data, "--lr", "0.1", "--epochs", "1", "--no-shuffle"}), 0);
@@ -116,7 +117,7 @@ TEST_F(Train, AccumulationEqualsOneBigBatch) {
 }
 
 // 2 × 4 samples make a step, the 2 left over make one of their own.
-TEST_F(Train, MicroBatchesLeftAtTheEndMakeAStep) {
+TEST_P(Train, MicroBatchesLeftAtTheEndMakeAStep) {
   useProgram({.batch = 8});
   writeData(10);
   ASSERT_EQ(run({"train", "--data", data, "--lr", "0.1", "--epochs", "1", "--no-shuffle"}), 0);
@@ -129,7 +130,7 @@ TEST_F(Train, MicroBatchesLeftAtTheEndMakeAStep) {
     EXPECT_NEAR(weights[i], whole[i], 1e-6);
 }
 
-TEST_F(Train, ATailThatCannotRunIsRefusedOrLeftOut) {
+TEST_P(Train, ATailThatCannotRunIsRefusedOrLeftOut) {
   writeData(10);
   program.tail_refused_why = "node 'mix' mixes samples";
   EXPECT_EQ(run({"train", "--data", data, "--lr", "0.1", "--epochs", "1"}), 1);
@@ -140,7 +141,7 @@ TEST_F(Train, ATailThatCannotRunIsRefusedOrLeftOut) {
   EXPECT_EQ(metrics("m.jsonl", "step").size(), 2u);
 }
 
-TEST_F(Train, SkippedStepsCountButDoNotAdvanceTheSchedule) {
+TEST_P(Train, SkippedStepsCountButDoNotAdvanceTheSchedule) {
   useProgram({.scaleMode = "dynamic", .precision = "fp16"});
   writeData(8);
   int calls = 0;
@@ -167,7 +168,7 @@ TEST_F(Train, SkippedStepsCountButDoNotAdvanceTheSchedule) {
   EXPECT_EQ(metrics("m.jsonl", "end")[0]["applied_steps"], 3);
 }
 
-TEST_F(Train, GivesUpAfterEightOverflowsAtScaleOne) {
+TEST_P(Train, GivesUpAfterEightOverflowsAtScaleOne) {
   useProgram({.scaleMode = "dynamic", .precision = "fp16"});
   writeData(8);
   prepare = [](FakeDevice &device) { device.overflow = true; };
@@ -182,7 +183,7 @@ TEST_F(Train, GivesUpAfterEightOverflowsAtScaleOne) {
   EXPECT_EQ(metrics("m.jsonl", "step").size(), 8u);
 }
 
-TEST_F(Train, ValidatesEachEpochAndKeepsTheBest) {
+TEST_P(Train, ValidatesEachEpochAndKeepsTheBest) {
   writeData(8);
   ASSERT_EQ(run({"train", "--data", data, "--valid", data, "--lr", "0.1", "--epochs", "3", "--out",
                  "@run", "--metrics", "@m.jsonl"}),
@@ -200,7 +201,7 @@ TEST_F(Train, ValidatesEachEpochAndKeepsTheBest) {
   EXPECT_EQ(metrics("m.jsonl", "eval").size(), 2u);
 }
 
-TEST_F(Train, EvalWeighsSamplesAndCountsClasses) {
+TEST_P(Train, EvalWeighsSamplesAndCountsClasses) {
   useProgram({.batch = 4, .classes = 3});
   std::vector<float> x;
   std::vector<int64_t> t = {0, 1, 2, 0, 2};
@@ -214,7 +215,7 @@ TEST_F(Train, EvalWeighsSamplesAndCountsClasses) {
   EXPECT_EQ(out, "loss 0.2, accuracy 0.8 (5 samples)\n");
 }
 
-TEST_F(Train, WeightDecayExceptWhereNot) {
+TEST_P(Train, WeightDecayExceptWhereNot) {
   writeFloats("x.npy", {4, 3}, std::vector<float>(12, 0));
   writeFloats("t.npy", {4}, std::vector<float>(4, 0));
   ASSERT_EQ(run({"train", "--data", data, "--lr", "0.1", "--steps", "1", "--weight-decay", "0.5"}),
@@ -226,7 +227,7 @@ TEST_F(Train, WeightDecayExceptWhereNot) {
   EXPECT_EQ(weights[0], 1);
 }
 
-TEST_F(Train, ASignalEndsTheStepAndWritesACheckpoint) {
+TEST_P(Train, ASignalEndsTheStepAndWritesACheckpoint) {
   writeData(8);
   for (auto [signal, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {
     int calls = 0;
@@ -243,7 +244,7 @@ TEST_F(Train, ASignalEndsTheStepAndWritesACheckpoint) {
   }
 }
 
-TEST_F(Train, ProgramsWithoutALossOnlyPredict) {
+TEST_P(Train, ProgramsWithoutALossOnlyPredict) {
   program.entries.erase("gradients");
   program.entries.erase("eval_step");
   program.loss = "none";
@@ -252,4 +253,41 @@ TEST_F(Train, ProgramsWithoutALossOnlyPredict) {
   EXPECT_CONTAINS(err, "--loss=none");
   EXPECT_EQ(run({"eval", "--data", data}), 1);
   EXPECT_EQ(run({"predict", "--input", "x=@x.npy", "-o", "@y.npy"}), 0);
+}
+
+// Results that are looked at a step later are those of their own step: over steps that overflow,
+// micro-batches, a smaller last batch and validation, a device that runs beside the host gives the
+// same metrics and checkpoints as one that the host waits for.
+TEST_F(TrainerTest, AnAsynchronousDeviceTrainsTheSame) {
+  useProgram({.scaleMode = "dynamic", .precision = "fp16", .random = true});
+  writeData(50);
+  prepare = [](FakeDevice &device) {
+    device.onRun = [&device](const std::string &entry) {
+      if (entry == "gradients")
+        device.overflow = device.i(Role::random_state)[1] % 11 == 4;
+    };
+  };
+  for (std::string accumulate : {"1", "3"}) {
+    std::vector<nlohmann::json> lines[2];
+    std::string checkpoints[2];
+    for (bool kind : {false, true}) {
+      asynchronous = kind;
+      ASSERT_EQ(run({"train", "--data", data, "--valid", data, "--lr", "0.01", "--epochs", "3",
+                     "--growth-interval", "5", "--accumulate", accumulate, "--out", "@run",
+                     "--overwrite", "--metrics", "@m.jsonl"}),
+                0)
+          << err;
+      for (const char *event : {"step", "eval"})
+        for (nlohmann::json &line : metrics("m.jsonl", event)) {
+          line.erase("step_ms");
+          line.erase("samples_per_s");
+          lines[kind].push_back(line);
+        }
+      for (const std::string &name : filesIn("run"))
+        checkpoints[kind] += readBytes(folder / ("run/" + name));
+    }
+    EXPECT_EQ(lines[0].size(), accumulate == "1" ? 39u + 3 : 15u + 3);
+    EXPECT_EQ(lines[0], lines[1]);
+    EXPECT_EQ(checkpoints[0], checkpoints[1]);
+  }
 }

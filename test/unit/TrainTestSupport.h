@@ -36,6 +36,7 @@ protected:
                             auto made = std::make_unique<FakeDevice>(program, options);
                             std::fill(made->f(Role::parameter),
                                       made->f(Role::parameter) + options.features, 1.0f);
+                            made->asynchronous = asynchronous;
                             device = made.get();
                             if (prepare)
                               prepare(*made);
@@ -97,6 +98,12 @@ protected:
     }
     void read(const TensorInfo &tensor, void *to) override { inner->read(tensor, to); }
     void write(const TensorInfo &tensor, const void *from) override { inner->write(tensor, from); }
+    uint64_t mark() override { return inner->mark(); }
+    void readMarked(uint64_t mark, const TensorInfo &tensor, void *to) override {
+      inner->readMarked(mark, tensor, to);
+    }
+    void release(uint64_t mark) override { inner->release(mark); }
+    bool isAsynchronous() const override { return inner->isAsynchronous(); }
     void clear(Region region) override { inner->clear(region); }
     void run(const std::string &entry) override { inner->run(entry); }
     void weightsChanged() override { inner->weightsChanged(); }
@@ -108,12 +115,23 @@ protected:
   FakeOptions options;
   Program program = fakeProgram(options);
   TemporaryFolder folder;
+  bool asynchronous = false;                 ///< whether devices run beside the host
   FakeDevice *device = nullptr;              ///< while a command runs
   std::function<void(FakeDevice &)> prepare; ///< called with each new device
   std::vector<float> weights;                ///< when the last command ended
   std::string out, err;
   const std::string data = "npy:x=@x.npy,labels=@t.npy";
 };
+
+/// The same, on a device that the host waits for and on one that runs beside it.
+class TrainerTestOnBoth : public TrainerTest, public ::testing::WithParamInterface<bool> {
+protected:
+  TrainerTestOnBoth() { asynchronous = GetParam(); }
+};
+
+inline std::string deviceName(const ::testing::TestParamInfo<bool> &info) {
+  return info.param ? "Asynchronous" : "Waiting";
+}
 
 } // namespace mpc::testing
 
