@@ -7,24 +7,82 @@
 #include <cstdlib>
 #include <regex.h>
 #include <string>
+#include <vector>
 
 namespace mpc {
 
-/// What is wrong with a POSIX extended regular expression, or nothing. The C library writes every
-/// repetition out: `((a{1,255}){1,255}){1,255}` takes gigabytes, so the product of all repetitions
-/// is limited first.
-inline std::string regexProblem(const std::string &text) {
-  constexpr double kMostCopies = 10000;
-  double copies = 1;
-  for (size_t at = text.find('{'); at != std::string::npos; at = text.find('{', at + 1)) {
-    size_t end = text.find('}', at), comma = text.find(',', at);
-    size_t last = comma < end ? comma + 1 : at + 1; // the upper bound, where there is one
-    copies *= std::max(1.0, std::strtod(text.c_str() + last, nullptr));
-    if (comma + 1 == end)
-      copies *= std::max(1.0, std::strtod(text.c_str() + at + 1, nullptr));
+/// How large the C library makes an expression, and how deep it nests: it writes every repetition
+/// out (`a{9}` is nine a, `a+` two), and follows parentheses by recursion.
+struct RegexExtent {
+  double size = 0;
+  size_t depth = 0;
+
+  explicit RegexExtent(const std::string &text) {
+    std::vector<double> open(1); // the size of every group that is not closed yet
+    double last = 0;             // of the piece that a repetition would repeat
+    auto append = [&](double piece) { open.back() += last = piece; };
+    auto repeat = [&](double times) {
+      open.back() += last * (times - 1);
+      last *= times;
+    };
+    for (size_t at = 0; at < text.size(); ++at) {
+      switch (text[at]) {
+      case '(':
+        open.push_back(0);
+        depth = std::max(depth, open.size());
+        break;
+      case ')':
+        if (open.size() > 1) {
+          double group = open.back() + 1;
+          open.pop_back();
+          append(group);
+        }
+        break;
+      case '[': { // a set of characters; a ']' that comes first is one of them
+        size_t first = at + 1 + (text.compare(at + 1, 1, "^") == 0);
+        at = std::min(text.find(']', first + 1), text.size());
+        append(1);
+        break;
+      }
+      case '+':
+        repeat(2);
+        break;
+      case '{': {
+        size_t end = std::min(text.find('}', at), text.size()), comma = text.find(',', at);
+        auto number = [&](size_t from) { return std::strtod(text.c_str() + from, nullptr); };
+        double least = number(at + 1);
+        bool hasMost = comma < end && comma + 1 != end;
+        // `a{3,}` is three a and a starred one.
+        repeat(std::max(1.0, hasMost ? number(comma + 1) : least + (comma < end)));
+        at = end;
+        break;
+      }
+      case '*':
+      case '?':
+        break;
+      case '\\':
+        ++at;
+        append(1);
+        break;
+      default:
+        append(1);
+      }
+    }
+    for (double group : open)
+      size += group;
   }
-  if (!(copies <= kMostCopies))
-    return "its repetitions multiply to more than 10000";
+};
+
+/// What is wrong with a POSIX extended regular expression, or nothing. What would take the C
+/// library gigabytes or the stack is refused before it sees it.
+inline std::string regexProblem(const std::string &text) {
+  constexpr double kLargest = 10000;
+  constexpr size_t kDeepest = 200;
+  RegexExtent extent(text);
+  if (!(extent.size <= std::max(kLargest, double(text.size()))))
+    return "its repetitions, written out, are longer than 10000 characters";
+  if (extent.depth > kDeepest)
+    return "its parentheses are nested deeper than 200";
   regex_t compiled;
   int code = regcomp(&compiled, text.c_str(), REG_EXTENDED | REG_NOSUB);
   if (code == 0) {

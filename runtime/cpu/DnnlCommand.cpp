@@ -9,6 +9,7 @@
 #include "runtime/cpu/DnnlCommand.h"
 #include "runtime/core/Error.h"
 #include "runtime/cpu/Widen.h"
+#include "runtime/data/Array.h"
 
 using namespace mpc;
 using namespace mpc::cpu;
@@ -36,13 +37,6 @@ memory::dims mpc::cpu::rowMajor(const memory::dims &dims) {
 
 bool mpc::cpu::isReference(const std::string &implementation) {
   return implementation.find("ref") != std::string::npos;
-}
-
-static int64_t elementCount(const std::vector<int64_t> &shape) {
-  int64_t count = 1;
-  for (int64_t dim : shape)
-    count *= dim;
-  return count;
 }
 
 DnnlCommand::DnnlCommand(Library &library, const dnnl::primitive &primitive,

@@ -8,6 +8,7 @@
 #include "runtime/cpu/Library.h"
 #include "runtime/cpu/ConvolutionShape.h"
 #include "runtime/cpu/DnnlCommand.h"
+#include "runtime/data/Array.h"
 #include <algorithm>
 
 using namespace mpc;
@@ -51,12 +52,7 @@ static bool halfIsFast(const Command &c) {
   return f16 && c.kind == CommandKind::matmul && cpuHas(dnnl_cpu_isa_avx512_core_fp16);
 }
 
-static double elementCount(const Operand &o) {
-  double count = 1;
-  for (int64_t dim : o.shape)
-    count *= double(dim);
-  return count;
-}
+static double elements(const Operand &o) { return double(elementCount(o.shape)); }
 
 // Little arithmetic on much data, which does not stay in cache when it is widened as a whole: the
 // plain product, which widens while it packs, is faster. Where its left operand has to be
@@ -65,9 +61,8 @@ static bool widensTooMuch(const Command &c) {
   if (c.kind == CommandKind::conv_backward_weights ||
       (c.kind == CommandKind::matmul ? c.transpose_lhs : c.groups != 1))
     return false;
-  double elements = elementCount(c.lhs) + (c.rhs.is_weight ? 0 : elementCount(c.rhs)) +
-                    (isHalf(c.result.type) ? elementCount(c.result) : 0);
-  double bytes = 4 * elements;
+  double bytes = 4 * (elements(c.lhs) + (c.rhs.is_weight ? 0 : elements(c.rhs)) +
+                      (isHalf(c.result.type) ? elements(c.result) : 0));
   return bytes > double(8 << 20) && bytes > 0.03 * multiplications(c);
 }
 

@@ -34,7 +34,7 @@ template <typename C> class PlainMatmul : public LibraryCommand {
 public:
   PlainMatmul(Library &library, const Command &c) : library(library), c(c) {
     MatmulShape s(c);
-    product.batch = product.packed_batches = std::max<int64_t>(s.batch, 1);
+    product.packed_batches = std::max<int64_t>(s.batch, 1);
     product.batch = s.batch;
     product.m = s.m;
     product.n = s.n;

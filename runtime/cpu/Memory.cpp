@@ -62,8 +62,7 @@ void mpc::cpu::requireFreeMemory(uint64_t bytes, const std::string &purpose) {
   std::optional<uint64_t> free = freeMemory();
   if (free && bytes > *free)
     throw Error("out of memory: " + purpose + " needs " + bytesText(bytes) + ", " +
-                bytesText(*free) + " are free. A smaller --batch or a --memory-budget at " +
-                "compilation needs less");
+                bytesText(*free) + " are free. A smaller --batch at compilation needs less");
 }
 
 Memory::Memory(size_t bytes, const std::string &purpose) {
@@ -74,8 +73,7 @@ Memory::Memory(size_t bytes, const std::string &purpose) {
   void *block = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (block == MAP_FAILED)
     throw Error("out of memory: the system gives no " + bytesText(bytes) + " for " + purpose +
-                " (" + std::strerror(errno) + "). A smaller --batch or a --memory-budget at " +
-                "compilation needs less");
+                " (" + std::strerror(errno) + "). A smaller --batch at compilation needs less");
   if (rounded >= 2 * huge)
     madvise(block, rounded, MADV_HUGEPAGE); // a hint: without it everything works, slower
   start = static_cast<std::byte *>(block);

@@ -38,6 +38,9 @@ public:
 
 private:
   Profile(const Program &program, std::string path) : program(program), path(std::move(path)) {}
+  std::string table(const std::string &entry, const std::vector<Times> &list,
+                    const std::function<std::string(size_t)> &describe) const;
+
   const Program &program;
   std::string path;
   std::map<std::string, std::vector<Times>> times;

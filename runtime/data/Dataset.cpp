@@ -303,13 +303,24 @@ std::vector<uint32_t> mpc::inputsOf(const Program &program, const std::vector<st
   return result;
 }
 
+/// Mistyped, mostly.
+static std::string unknownNames(const Program &program, const std::vector<Loaded> &loaded) {
+  std::string names;
+  for (const Loaded &each : loaded)
+    if (each.name != "labels" && program.find(Role::input, each.name) < 0)
+      names += (names.empty() ? "" : ", ") + quote(each.name);
+  return names.empty() ? "" : "; there is no " + names;
+}
+
 Dataset Dataset::load(const DatasetSpec &spec, const Program &program,
                       const std::vector<uint32_t> &tensors, bool training) {
   std::vector<Loaded> loaded = readFiles(spec, program, tensors, training);
   Dataset result;
   std::string first;
   if (spec.preprocessing.any())
-    (void)imageInput(program, tensors);
+    if (const TensorInfo &input = imageInput(program, tensors); !isFloat(input.type))
+      throw Error(describe(program, input) +
+                  " is of integers: scale, mean, std, crop and flip are for floating-point inputs");
   std::vector<bool> used(loaded.size());
   for (uint32_t index : tensors) {
     const TensorInfo &tensor = program.tensors[index];
@@ -319,7 +330,7 @@ Dataset Dataset::load(const DatasetSpec &spec, const Program &program,
       ++at;
     if (at == loaded.size())
       throw Error("no data for " + describe(program, tensor) + "; this program wants " +
-                  describeAll(program, tensors));
+                  describeAll(program, tensors) + unknownNames(program, loaded));
     used[at] = true;
     Column column;
     column.tensor = &tensor;

@@ -11,6 +11,7 @@
 #include "runtime/core/Error.h"
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -100,6 +101,18 @@ MappedFile::MappedFile(const std::string &path) {
 MappedFile::~MappedFile() {
   if (bytes)
     munmap(const_cast<unsigned char *>(bytes), length);
+}
+
+void mpc::exitWhereMappedFilesShrink() {
+  struct sigaction action{};
+  action.sa_handler = [](int) { // nothing but write() and _exit() is allowed here
+    static const char kText[] = "error: a file became shorter while it was read, or its disk "
+                                "fails: run the command again once nothing else writes it\n";
+    [[maybe_unused]] ssize_t written = ::write(STDERR_FILENO, kText, sizeof kText - 1);
+    _exit(1);
+  };
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGBUS, &action, nullptr);
 }
 
 OutputFile::OutputFile(const std::string &path, const std::string &temporaryName)

@@ -42,6 +42,10 @@ private:
   size_t length = 0;
 };
 
+/// For a program's main(): where a mapped file became shorter since it was opened (or its disk
+/// fails), the process ends with a message and exit code 1, in the place of a SIGBUS.
+void exitWhereMappedFilesShrink();
+
 /// A file that is written beside its place, synced and renamed by commit(). Without commit()
 /// nothing is left. A path that exists and is no regular file (a pipe, a terminal) is written
 /// directly. Throws Error; a failed write leaves what was there before.

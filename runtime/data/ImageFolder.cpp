@@ -78,8 +78,13 @@ LabeledImages mpc::readImageFolder(const std::string &path, const std::vector<in
     throw Error("folder: images are [1 or 3, height, width] per sample; this program wants " +
                 shapeText(shape));
   int64_t channels = planes ? shape[0] : 1, height = shape[shape.size() - 2], width = shape.back();
-  std::vector<std::string> classes =
-      list(path, [](const auto &entry) { return entry.is_directory(); });
+  std::vector<std::string> classes = list(path, [](const auto &entry) {
+    std::error_code error;
+    bool isFolder = entry.is_directory(error);
+    if (error && error != std::errc::no_such_file_or_directory) // a link to nothing is no class
+      throw Error("cannot read " + quote(entry.path().string()) + ": " + error.message());
+    return isFolder;
+  });
   if (classes.empty())
     throw Error(quote(path) + " has no class sub-folders");
   std::vector<unsigned char> images, bytes;

@@ -140,6 +140,8 @@ CheckpointFile::CheckpointFile(const std::string &path) : name(path), file(path)
   if (size < sizeof length)
     damaged("it has " + std::to_string(size) + " bytes");
   memcpy(&length, file.data(), sizeof length);
+  if (length > kMostHeaderBytes && file.data()[sizeof length] != '{')
+    throw Error(quote(name) + " is no checkpoint (a safetensors file)");
   if (length > size - sizeof length)
     damaged("its header wants " + std::to_string(length) + " bytes, " +
             std::to_string(size - sizeof length) + " found");
@@ -222,8 +224,20 @@ std::vector<unsigned char> CheckpointFile::read(const TensorInfo &tensor) const 
   return bytes;
 }
 
+void CheckpointFile::requireNoOther(const Program &program) const {
+  for (const auto &[key, tensor] : tensors) {
+    constexpr std::string_view kWeight = "weight/";
+    std::string weight = key.substr(std::min(key.size(), kWeight.size()));
+    if (key.starts_with(kWeight) && program.find(Role::parameter, weight) < 0)
+      throw Error(quote(name) + " has the weights of " + quote(weight) +
+                  ", which this program does not train (it may be frozen): compile the model that "
+                  "`export` of the other program writes from it");
+  }
+}
+
 void mpc::loadCheckpoint(const CheckpointFile &file, const Program &program, Device &device,
                          bool optimizer) {
+  file.requireNoOther(program);
   for (uint32_t index : storedTensors(program)) {
     const TensorInfo &tensor = program.tensors[index];
     if (tensor.role == Role::optimizer_state && !optimizer)

@@ -35,6 +35,7 @@ struct RunState {
   int64_t overflows = 0;                  ///< in a row that scaling cannot mend
   double epoch_loss = 0, epoch_count = 0; ///< Σ count·loss and Σ count of this epoch so far
   double best_loss = HUGE_VAL;            ///< of the validations so far
+  int64_t validation_due = 0; ///< the epoch, from 1, whose validation a signal ended; 0: none
 };
 
 /// The hyperparameters by option name ("lr", "clip-norm", …).
@@ -67,6 +68,8 @@ public:
   /// The tensor's bytes in its program's type, converted between f32 and f64. Throws Error if the
   /// file lacks it or has another shape.
   std::vector<unsigned char> read(const TensorInfo &tensor) const;
+  /// Throws Error where the file has a parameter that the program has not.
+  void requireNoOther(const Program &program) const;
 
 private:
   [[noreturn]] void damaged(const std::string &why) const;
@@ -97,6 +100,8 @@ public:
   /// there is none.
   std::unique_ptr<CheckpointFile> newest() const;
   bool hasCheckpoints() const;
+  /// Keeps other trainers out, as long as this object lives. Throws Error where one is at work.
+  void lock();
   /// Removes a half-written file that a killed run left.
   void removeLeftover() const;
   void removeAll() const;
@@ -105,6 +110,7 @@ public:
 
 private:
   std::string path;
+  std::shared_ptr<const int> held; ///< the folder's descriptor, while it is locked
 };
 
 /// A file, or the newest whole one of a folder.

@@ -12,7 +12,9 @@
 #include <charconv>
 #include <cstring>
 #include <dirent.h>
+#include <fcntl.h>
 #include <string_view>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,6 +71,21 @@ std::unique_ptr<CheckpointFile> CheckpointFolder::newest() const {
 bool CheckpointFolder::hasCheckpoints() const {
   struct stat facts;
   return !steps().empty() || stat(bestPath().c_str(), &facts) == 0;
+}
+
+void CheckpointFolder::lock() {
+  int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0)
+    throw Error("cannot read the folder " + systemMessage(path, errno));
+  held.reset(new int(folder), [](const int *descriptor) {
+    close(*descriptor);
+    delete descriptor;
+  });
+  // A file system without locks keeps nobody out.
+  if (flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw Error(quote(path) +
+                ": another trainer writes its checkpoints there; wait for its end, or "
+                "choose another --out");
 }
 
 void CheckpointFolder::removeLeftover() const { unlink((path + "/.mpc-checkpoint.tmp").c_str()); }

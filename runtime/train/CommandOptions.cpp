@@ -118,6 +118,12 @@ TrainCommand::TrainCommand(CLI::App &app, const Program &program) : app(app), pr
       "A backslash takes the next character literally.");
 }
 
+void mpc::requireDynamicScale(const Program &program, const char *option) {
+  if (program.loss_scale_mode != "dynamic")
+    throw UsageError(std::string("--") + option + ": this program was compiled with --loss-scale=" +
+                     (program.loss_scale_mode.empty() ? "none" : program.loss_scale_mode));
+}
+
 void TrainCommand::checkOptimizer() const {
   bool adam = program.optimizer.starts_with("adam");
   auto refuse = [&](const char *name) {
@@ -134,9 +140,8 @@ void TrainCommand::checkOptimizer() const {
   if (program.optimizer == "sgd-nesterov" && options.hyper.momentum == 0 && !options.resume)
     throw UsageError("--momentum must be above 0: this program's optimizer is sgd-nesterov");
   for (const char *name : {"loss-scale-init", "growth-interval", "growth-factor", "backoff-factor"})
-    if (program.loss_scale_mode != "dynamic" && given(name))
-      throw UsageError(std::string("--") + name + ": this program was compiled with --loss-scale=" +
-                       (program.loss_scale_mode.empty() ? "none" : program.loss_scale_mode));
+    if (given(name))
+      requireDynamicScale(program, name);
   if (!isUtf8(options.hyper.no_decay)) // it goes into checkpoints, which are JSON
     throw UsageError("--no-decay: " + quote(options.hyper.no_decay) +
                      " is not UTF-8, as the names of parameters are");

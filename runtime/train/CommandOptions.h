@@ -17,6 +17,9 @@ CLI::Option *addInteger(CLI::App &app, const std::string &name, int64_t &value,
 CLI::Option *addText(CLI::App &app, const std::string &name, std::string &value,
                      const std::string &description, const std::string &type);
 
+/// Throws UsageError where the program has no dynamic loss scale for the option to steer.
+void requireDynamicScale(const Program &program, const char *option);
+
 /// The options of `train`. `finish` checks what only holds together and fills `options`.
 class TrainCommand {
 public:

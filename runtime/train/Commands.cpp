@@ -69,6 +69,7 @@ private:
   int runPredict();
   int runGrad();
   int runExport();
+  int runInfo();
 
   const Program &program;
   const DeviceFactory &makeDevice;
@@ -146,7 +147,9 @@ int Commands::runEval() {
   std::unique_ptr<Device> loaded = loadedDevice("eval");
   Dataset set = Dataset::load(spec, program, inputsOf(program, {"eval_step"}), false);
   Evaluation evaluation = Evaluator(program, *loaded, set).run();
-  print(evaluationText(evaluation) + " (" + std::to_string(set.samples()) + " samples)\n");
+  const char *whose = common.checkpoint.empty() ? ", the program's own weights" : "";
+  print(evaluationText(evaluation) + " (" + std::to_string(set.samples()) + " samples" + whose +
+        ")\n");
   return 0;
 }
 
@@ -164,6 +167,8 @@ int Commands::runGrad() {
   DatasetSpec spec = parseInputs(inputs);
   if (!output.ends_with(".npz"))
     throw UsageError("-o: " + quote(output) + " must end in .npz: grad writes several arrays");
+  if (grad->count("--loss-scale-init"))
+    requireDynamicScale(program, "loss-scale-init");
   Hyperparameters hyper;
   hyper.loss_scale_init = lossScaleInit;
   double scale = initialLossScale(program, hyper);
@@ -205,7 +210,14 @@ int Commands::run(int argc, char **argv) {
     return runGrad();
   if (exporter->parsed())
     return runExport();
-  print(infoText(program));
+  return runInfo();
+}
+
+int Commands::runInfo() {
+  std::string text = infoText(program);
+  if (!common.checkpoint.empty())
+    text += checkpointText(*openCheckpoint(common.checkpoint));
+  print(text);
   return 0;
 }
 

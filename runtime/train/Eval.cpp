@@ -31,7 +31,7 @@ Evaluator::Evaluator(const Program &program, Device &device, const Dataset &data
   epochOrder(0, 0, false, order);
 }
 
-Evaluation Evaluator::run() {
+std::optional<Evaluation> Evaluator::run(const std::function<bool()> &isStopped) {
   static const std::string kEntry = "eval_step";
   struct Batch {
     uint64_t mark;
@@ -54,16 +54,20 @@ Evaluation Evaluator::run() {
   };
   size_t running = device.isAsynchronous() ? 1 : 0;
   int64_t total = dataset.samples();
-  for (int64_t first = 0; first < total; first += program.batch) {
+  bool stopped = false;
+  for (int64_t first = 0; first < total && !stopped; first += program.batch) {
     int64_t n = std::min(program.batch, total - first);
     batcher.fill(order.data() + first, n, 0, 0);
     device.run(kEntry);
     batches.push_back({device.mark(), n});
     while (batches.size() > running)
       take();
+    stopped = isStopped();
   }
   while (!batches.empty())
     take();
+  if (stopped)
+    return std::nullopt;
   Evaluation result;
   result.count = counts;
   result.loss = counts != 0 ? losses / counts : std::nan("");

@@ -5,7 +5,9 @@
 
 #include "runtime/data/Batcher.h"
 #include "runtime/train/State.h"
+#include <functional>
 #include <limits>
+#include <optional>
 
 namespace mpc {
 
@@ -21,7 +23,11 @@ class Evaluator {
 public:
   /// Throws Error where the last batch is smaller and the program cannot run that.
   Evaluator(const Program &program, Device &device, const Dataset &dataset);
-  Evaluation run();
+  /// None where `isStopped`, asked after every batch, said so.
+  std::optional<Evaluation> run(const std::function<bool()> &isStopped);
+  Evaluation run() {
+    return *run([] { return false; });
+  }
 
 private:
   const Program &program;

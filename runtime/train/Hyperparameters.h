@@ -13,8 +13,6 @@
 
 namespace mpc {
 
-enum class ScheduleKind { constant, step, linear, cosine };
-
 constexpr int64_t kMostMicroBatches = 1 << 20; ///< of one optimizer step
 
 /// The defaults are PyTorch's; weight_decay is 0.01 for AdamW (set by the command line).

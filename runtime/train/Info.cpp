@@ -1,7 +1,9 @@
 //===- Info.cpp - what a trainer is --------------------------------------------------===//
 
 #include "runtime/train/Info.h"
+#include "runtime/cpu/Memory.h"
 #include "runtime/data/Dataset.h"
+#include "runtime/train/Progress.h"
 #include <algorithm>
 
 using namespace mpc;
@@ -19,15 +21,6 @@ std::string shapeOf(const Program &program, const TensorInfo &tensor) {
     text += (d ? ", " : "") +
             (static_cast<int>(d) == axis ? "samples" : std::to_string(tensor.shape[d]));
   return "[" + text + "]";
-}
-
-std::string bytesText(uint64_t bytes) {
-  char text[64];
-  if (bytes >= 1u << 20)
-    snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-  else
-    snprintf(text, sizeof text, "%.1f KiB", static_cast<double>(bytes) / (1 << 10));
-  return text;
 }
 
 void listTensors(const Program &program, const char *title, Role role, std::string &text) {
@@ -90,10 +83,10 @@ std::string mpc::infoText(const Program &program) {
     if (!optional)
       total += program.region_bytes[r];
     name.resize(12, ' ');
-    text += "  " + name + "  " + bytesText(program.region_bytes[r]) +
+    text += "  " + name + "  " + cpu::bytesText(program.region_bytes[r]) +
             (optional ? " (only with --accumulate)" : "") + "\n";
   }
-  text += "  together      " + bytesText(total) + " and the library's scratch\n";
+  text += "  together      " + cpu::bytesText(total) + " and the library's scratch\n";
   if (!program.left_out.empty())
     text += "floating-point initializers that are not trained\n";
   for (const std::string &reason : program.left_out)
@@ -105,5 +98,20 @@ std::string mpc::infoText(const Program &program) {
   text += "built by mpc " + program.compiler_version;
   if (!program.build_facts.empty())
     text += " (" + program.build_facts + ")";
+  return text + "\n";
+}
+
+std::string mpc::checkpointText(const CheckpointFile &file) {
+  RunState state = file.state();
+  std::string text = "checkpoint " + quote(file.path()) + "\n";
+  text += "  step " + std::to_string(state.step) + ", of these applied " +
+          std::to_string(state.applied_steps) + "; in epoch " + std::to_string(state.epoch + 1) +
+          " after " + std::to_string(state.position) + " of " + std::to_string(state.samples) +
+          " samples\n  " + state.precision + ", " + state.optimizer + ", batch " +
+          std::to_string(state.batch);
+  if (state.loss_scale_mode == "dynamic")
+    text += ", loss scale " + numberText(state.loss_scale);
+  if (std::isfinite(state.best_loss))
+    text += ", best validation loss " + numberText(state.best_loss);
   return text + "\n";
 }

@@ -6,9 +6,13 @@
 //===----------------------------------------------------------------------------===//
 
 #include "runtime/cpu/Threads.h"
+#include "runtime/data/File.h"
 #include "runtime/train/Trainer.h"
+#include <csignal>
 
 int main(int argc, char **argv) {
   mpc::cpu::restartWithShortWaits(argv);
+  mpc::exitWhereMappedFilesShrink();
+  std::signal(SIGXFSZ, SIG_IGN); // a file beyond `ulimit -f` is an error with a message
   return mpc::trainerMain(argc, argv, mpc_program);
 }

@@ -97,22 +97,29 @@ void Metrics::open(const std::string &name, int64_t resumedAt) {
   setvbuf(file, nullptr, _IOFBF, 1 << 16);
 }
 
+void Metrics::check(bool isWritten) {
+  if (isWritten)
+    return;
+  problem = "cannot write " + systemMessage(path, errno);
+  if (file)
+    fclose(file);
+  file = nullptr;
+}
+
 void Metrics::write(JsonLine &line) {
   const std::string &text = line.finish();
-  if (fwrite(text.data(), 1, text.size(), file) != text.size())
-    throw Error("cannot write " + systemMessage(path, errno));
+  if (file)
+    check(fwrite(text.data(), 1, text.size(), file) == text.size());
 }
 
 void Metrics::flush() {
-  if (file && fflush(file) != 0)
-    throw Error("cannot write " + systemMessage(path, errno));
+  if (file)
+    check(fflush(file) == 0);
 }
 
 void Metrics::close() {
-  if (!file)
-    return;
   FILE *closing = file;
   file = nullptr;
-  if (fclose(closing) != 0)
-    throw Error("cannot write " + systemMessage(path, errno));
+  if (closing)
+    check(fclose(closing) == 0);
 }

@@ -27,7 +27,8 @@ private:
 };
 
 /// The file of --metrics. Buffered: lines reach the disk at evaluations, checkpoints, every
-/// second, and at the end. Throws Error naming the file.
+/// second, and at the end. Where that fails nothing more is written, and failure() says why: the
+/// run can still save its weights.
 class Metrics {
 public:
   Metrics() = default;
@@ -36,15 +37,19 @@ public:
   Metrics &operator=(const Metrics &) = delete;
 
   /// Starts a file anew, or, when a run is resumed at step `resumedAt` > 0, keeps its lines up to
-  /// that step.
+  /// that step. Throws Error naming the file.
   void open(const std::string &path, int64_t resumedAt);
   bool enabled() const { return file != nullptr; }
   void write(JsonLine &line);
   void flush();
   void close();
+  /// Empty, or what went wrong, with the file's name.
+  const std::string &failure() const { return problem; }
 
 private:
-  std::string path;
+  void check(bool isWritten);
+
+  std::string path, problem;
   FILE *file = nullptr;
 };
 

@@ -87,6 +87,7 @@ static void checkState(const RunState &s) {
   require(s.step >= 0, "step");
   require(s.epoch >= 0, "epoch");
   require(s.position >= 0 && s.position <= s.samples, "position");
+  require(s.validation_due >= 0, "validation_due");
   require(s.micro_batches >= 0, "micro_batches");
   require(s.applied_steps >= 0 && s.applied_steps <= s.step, "applied_steps");
   require(s.growth_tracker >= 0 && s.growth_tracker <= INT32_MAX, "growth_tracker");
@@ -112,7 +113,8 @@ json mpc::toJson(const RunState &s) {
           {"overflows", s.overflows},
           {"epoch_loss", s.epoch_loss},
           {"epoch_count", s.epoch_count},
-          {"best_loss", finiteOrNull(s.best_loss)}};
+          {"best_loss", finiteOrNull(s.best_loss)},
+          {"validation_due", s.validation_due}};
 }
 
 RunState mpc::stateFromJson(const json &j) {
@@ -136,6 +138,7 @@ RunState mpc::stateFromJson(const json &j) {
   s.epoch_loss = j.at("epoch_loss").get<double>();
   s.epoch_count = j.at("epoch_count").get<double>();
   s.best_loss = orInfinity(j.at("best_loss"));
+  s.validation_due = j.value("validation_due", int64_t(0)); // not in files of earlier versions
   checkState(s);
   return s;
 }

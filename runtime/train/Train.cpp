@@ -1,8 +1,9 @@
 //===- Train.cpp - the training loop -------------------------------------------------===//
 //
-// The order of things between two steps matters for resuming: an epoch ends (validation, then
-// its line), then a checkpoint is written, then the run may stop. So a checkpoint at an epoch's
-// end stands at the beginning of the next one.
+// The order of things between two steps matters for resuming: an epoch ends (its line, then
+// validation), then a checkpoint is written, then the run may stop. So a checkpoint at an epoch's
+// end stands at the beginning of the next one. A validation that a signal ends is made up for when
+// the run is resumed.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -20,6 +21,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <sys/resource.h>
 
@@ -59,7 +61,7 @@ private:
   void checkOverflow(const Stepper::Result &result);
   void warnNoLabel(const Stepper::Result &result);
   void endEpoch();
-  void validate();
+  void validate(int64_t epoch);
   void save();
   void writeEnd(const char *reason, int64_t step);
   void finish(const char *reason);
@@ -85,6 +87,7 @@ private:
   int64_t total = 0;                                ///< steps of the whole run
   int64_t firstStep = 0;                            ///< of this call
   int64_t samplesDone = 0;                          ///< in this call
+  int64_t skipped = 0, epochSkipped = 0;            ///< steps of this call, of this epoch's part
   int64_t savedStep = -1, validatedStep = -1;
   bool warnedNoLabel = false;
 };
@@ -123,6 +126,15 @@ TrainingRun::TrainingRun(const Program &program, Device &device, const TrainOpti
   }
 }
 
+/// The metrics would be written over what the run reads.
+void requireNoData(const std::string &metrics, const DatasetSpec &data) {
+  for (const auto &[name, file] : data.files) {
+    std::error_code none;
+    if (std::filesystem::equivalent(metrics, file, none))
+      throw Error("--metrics: " + quote(metrics) + " is a file of the data");
+  }
+}
+
 std::string TrainingRun::regionText(Region region) const {
   return cpu::bytesText(program.region_bytes[static_cast<size_t>(region)]);
 }
@@ -140,16 +152,22 @@ void TrainingRun::start() {
   schedule =
       std::make_unique<ScheduleTable>(program, device, state.hyper, state.applied_steps, total);
   epochOrder(state.hyper.seed, static_cast<uint64_t>(state.epoch), state.hyper.shuffle, order);
-  if (!options.out.empty()) {
+  if (options.out.empty()) {
+    warn("no --out: the trained weights will not be saved");
+  } else {
     makeFolders(options.out);
+    folder.lock();
+  }
+  requireNoData(options.metrics, options.data);
+  if (options.valid)
+    requireNoData(options.metrics, *options.valid);
+  if (!options.metrics.empty())
+    metrics.open(options.metrics, options.resume ? state.step : 0);
+  if (!options.out.empty()) { // once nothing is left that may be refused
     folder.removeLeftover();
     if (options.overwrite && !options.resume)
       folder.removeAll();
-  } else {
-    warn("no --out: the trained weights will not be saved");
   }
-  if (!options.metrics.empty())
-    metrics.open(options.metrics, options.resume ? state.step : 0);
   progress = std::make_unique<Progress>(options.logEvery, program.loss_scale_mode == "dynamic");
   if (program.target != "cpu")
     progress->line(device.describe() + "; memory " + cpu::bytesText(device.memoryBytes()) +
@@ -167,7 +185,13 @@ int TrainingRun::run() {
   start();
   int signal = 0;
   bool stopped = false;
-  while (state.step < total && !stopped && !signal) {
+  auto mayGoOn = [&] { return !stopped && !signal && metrics.failure().empty(); };
+  if (state.validation_due && evaluator) {
+    validate(state.validation_due);
+    savedStep = -1; // what this one found belongs into the checkpoint
+    signal = SignalGuard::received();
+  }
+  while (state.step < total && mayGoOn()) {
     oneStep();
     bool epochEnded = state.position >= plan->samples;
     if (epochEnded)
@@ -175,15 +199,20 @@ int TrainingRun::run() {
     bool due = options.checkpointEvery ? state.step % options.checkpointEvery == 0 : epochEnded;
     stopped = options.stopAfter && state.step - firstStep >= options.stopAfter;
     signal = SignalGuard::received();
-    if (due)
+    if (due && state.step < total)
       save();
   }
   finishSteps(0);
-  if (!signal && state.step >= total && evaluator && validatedStep != state.step &&
-      state.step > firstStep)
-    validate(); // the last epoch was not finished
+  if (mayGoOn() && state.step >= total && evaluator && validatedStep != state.step &&
+      state.step > firstStep) {
+    validate(state.epoch + 1); // the last epoch was not finished
+    signal = SignalGuard::received();
+  }
   save();
-  finish(signal ? "signal" : stopped && state.step < total ? "stopped" : "finished");
+  finish(signal ? "signal" : state.step < total ? "stopped" : "finished");
+  if (!metrics.failure().empty())
+    throw Error(metrics.failure() + "; the run ended at step " + std::to_string(state.step) +
+                (options.out.empty() ? "" : ", with a checkpoint: --resume goes on"));
   return signal ? 128 + signal : 0;
 }
 
@@ -213,6 +242,10 @@ void TrainingRun::finishSteps(size_t running) {
 void TrainingRun::finish(const Stepper::Result &result, double milliseconds) {
   schedule->advance(state.applied_steps);
   samplesDone += result.samples;
+  if (!result.applied) {
+    ++skipped;
+    ++epochSkipped;
+  }
   if (std::isfinite(result.loss) && result.count > 0) {
     state.epoch_loss += result.count * result.loss;
     state.epoch_count += result.count;
@@ -279,9 +312,12 @@ void TrainingRun::endEpoch() {
                      (state.epochs ? "/" + std::to_string(state.epochs) : "") + "  step " +
                      std::to_string(state.step) + "  loss " + numberText(loss) + "  " +
                      durationText(seconds);
+  if (epochSkipped)
+    text += "  " + std::to_string(epochSkipped) + " skipped";
+  epochSkipped = 0;
   progress->line(text);
   if (evaluator)
-    validate();
+    validate(state.epoch + 1);
   ++state.epoch;
   state.position = 0;
   state.epoch_loss = state.epoch_count = 0;
@@ -290,13 +326,17 @@ void TrainingRun::endEpoch() {
   epochBegan = Progress::Clock::now();
 }
 
-void TrainingRun::validate() {
-  Evaluation evaluation = evaluator->run();
+void TrainingRun::validate(int64_t epoch) {
+  std::optional<Evaluation> whole = evaluator->run([] { return SignalGuard::received() != 0; });
+  state.validation_due = whole ? 0 : epoch;
+  if (!whole)
+    return;
+  const Evaluation &evaluation = *whole;
   validatedStep = state.step;
   progress->line("validation  " + evaluationText(evaluation));
   if (metrics.enabled()) {
     JsonLine line("eval");
-    line.add("step", state.step).add("epoch", state.epoch + 1).add("loss", evaluation.loss);
+    line.add("step", state.step).add("epoch", epoch).add("loss", evaluation.loss);
     if (evaluation.hasAccuracy())
       line.add("accuracy", evaluation.accuracy);
     metrics.write(line);
@@ -339,7 +379,9 @@ void TrainingRun::writeEnd(const char *reason, int64_t step) {
     return;
   double seconds = secondsSince(began);
   JsonLine line("end");
-  line.add("step", step).add("epoch", state.epoch).add("reason", reason);
+  // The epoch of the last step, which may have ended with it.
+  int64_t epoch = state.epoch + (state.position > 0 ? 1 : 0);
+  line.add("step", step).add("epoch", epoch).add("reason", reason);
   line.add("applied_steps", state.applied_steps).add("seconds", seconds);
   line.add("samples_per_s", static_cast<double>(samplesDone) / seconds);
   line.add("peak_memory_bytes", peakMemoryBytes());
@@ -360,10 +402,18 @@ void TrainingRun::finish(const char *reason) {
   double seconds = secondsSince(began);
   int64_t steps = state.step - firstStep;
   writeEnd(reason, state.step);
-  std::string where = options.out.empty() ? "" : "; " + quote(folder.stepPath(state.step));
-  progress->line(std::string(reason) + " at step " + std::to_string(state.step) + " of " +
-                 std::to_string(total) + " (" + std::to_string(steps) + " in " +
-                 durationText(seconds) + where + ")");
+  std::string text = std::string(reason) + " at step " + std::to_string(state.step);
+  if (state.step <= total)
+    text += " of " + std::to_string(total);
+  text += " (" + std::to_string(steps) + " in " + durationText(seconds);
+  if (skipped)
+    text += ", " + std::to_string(skipped) + " skipped";
+  if (!options.out.empty())
+    text += "; " + quote(folder.stepPath(state.step));
+  progress->line(text + ")");
+  if (steps > 0 && skipped == steps)
+    progress->warning("no step changed a weight: the gradients of none were finite, or no label "
+                      "counts; look at the data, --lr and --metrics");
 }
 
 } // namespace
