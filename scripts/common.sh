@@ -91,23 +91,27 @@ install_packages() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q -o DPkg::Lock::Timeout=600 --no-install-recommends "${missing[@]}"
 }
 
-# python_environment NAME PACKAGE…: the environment DEPS/NAME with these packages, made by one run at a time.
+# python_environment NAME PACKAGE==VERSION…: the environment DEPS/NAME with these packages, made by one run at a time.
 python_environment() {
   ( flock 7; fill_environment "$@" ) 7>"$DEPS/.lock-$1"
 }
 
 fill_environment() {
-  local name=$1 dir=$DEPS/$1 mark; shift
-  mark=$dir/.has-$(printf '%s\n' "$@" | sha256sum | cut -c1-16)
+  local name=$1 dir=$DEPS/$1 package missing=(); shift
   # It may be there and not run: the system's Python is another one since.
   if ! [ -e "$dir/.has-pip" ] || ! "$dir/bin/python" -c '' 2>/dev/null; then
     quietly "$BUILD/log/venv-$name.log" "python3 -m venv failed: is there room on the disk?" python3 -m venv --clear "$dir"
     touch "$dir/.has-pip"
   fi
-  if [ $# = 0 ] || [ -e "$mark" ]; then return; fi
+  for package in "$@"; do
+    [ -e "$dir/.has-$package" ] || missing+=("$package")
+  done
+  [ ${#missing[@]} = 0 ] && return
   say "installing $* from PyPI"
+  # Their other versions, which another checkout may have wanted, are gone from here on.
+  for package in "${missing[@]}"; do rm -f "$dir/.has-${package%%==*}=="*; done
   quietly "$BUILD/log/pip-$name.log" "pip could not install $*: is there a network, and room on the disk?" "$dir/bin/pip" install -q "$@"
-  touch "$mark"
+  for package in "$@"; do touch "$dir/.has-$package"; done
 }
 
 version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
@@ -151,10 +155,13 @@ install_onednn() {
 
 # NVIDIA's assembler, device library and headers; the folders' names have the versions, so that the other pieces outlive new ones.
 CUDA_TOOLS=$DEPS/cuda-nvcc-$CUDA_NVCC_VERSION CUDA_HEADERS=$DEPS/cuda-headers-$CUDA_HEADERS_VERSION
+CUDNN_HEADERS=$DEPS/cudnn-headers-$CUDNN_HEADERS_VERSION CUDNN_FRONTEND=$DEPS/cudnn-frontend-$CUDNN_FRONTEND_VERSION
 install_cuda_tools() {
   install_cuda_package "$CUDA_TOOLS" "NVIDIA's assembler" nvidia-cuda-nvcc-cu12==$CUDA_NVCC_VERSION cuda_nvcc
   chmod +x "$CUDA_TOOLS/bin/ptxas" # Python's unpacking loses the mark
   install_cuda_package "$CUDA_HEADERS" "NVIDIA's headers" nvidia-cuda-runtime-cu12==$CUDA_HEADERS_VERSION cuda_runtime/include
+  install_wheel_part "$CUDNN_HEADERS" "cuDNN's headers" nvidia-cudnn-cu12==$CUDNN_HEADERS_VERSION nvidia/cudnn/include
+  install_wheel_part "$CUDNN_FRONTEND" "cuDNN's frontend" nvidia-cudnn-frontend==$CUDNN_FRONTEND_VERSION include
 }
 
 # install_cuda_package DIR WHAT PACKAGE FOLDER: the package's folder nvidia/FOLDER as DIR.
@@ -170,6 +177,17 @@ install_cuda_package() {
   mv "$dir/wheel/nvidia/$4"/* "$dir"/
   rm -rf "$dir"/wheel "$dir"/*.whl
   touch "$dir/.done"; mv "$dir" "$1"
+}
+
+# install_wheel_part DIR WHAT PACKAGE FOLDER: a folder of a package as DIR, fetching little more than that (wheel-part.py).
+install_wheel_part() {
+  [ -e "$1/.done" ] && return
+  say "fetching $2"
+  rm -rf "$1.part" "$1"
+  python_environment python
+  quietly "$BUILD/log/$(basename "$1").log" "fetching $2 failed: is there a network, and room on the disk?" \
+    "$DEPS/python/bin/python" "$ROOT/scripts/wheel-part.py" "$3" "$4" "$1.part"
+  touch "$1.part/.done"; mv "$1.part" "$1"
 }
 
 install_onnx() {
@@ -217,7 +235,7 @@ set_up() {
 build() {
   # shellcheck disable=SC2206 # MPC_CMAKE_OPTIONS may be several
   local options=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$DEPS/onnx;$DEPS/onednn" -DMPC_CUDA_TOOLS="$CUDA_TOOLS"
-    -DMPC_CUDA_HEADERS="$CUDA_HEADERS"
+    -DMPC_CUDA_HEADERS="$CUDA_HEADERS" -DMPC_CUDNN_HEADERS="$CUDNN_HEADERS" -DMPC_CUDNN_FRONTEND="$CUDNN_FRONTEND"
     -DCMAKE_CXX_COMPILER_LAUNCHER=ccache ${MPC_CMAKE_OPTIONS:-})
   local wanted="$ROOT $BUILD ${options[*]}"
   if [ ! -e "$BUILD/build.ninja" ] || { [ -e "$BUILD/.configured" ] && [ "$(cat "$BUILD/.configured")" != "$wanted" ]; }; then

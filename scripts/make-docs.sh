@@ -43,7 +43,7 @@ verbatim() {
 } >"$WORK/dialect.md"
 {
   page "Supported operators" "mpc --list-ops"
-  echo "Every operator here has a gradient where one exists. Classes: [precision-and-loss-scaling.md](../precision-and-loss-scaling.md)."
+  echo "Classes: [precision-and-loss-scaling.md](../precision-and-loss-scaling.md)."
   echo
   "$BUILD/bin/mpc" --list-ops
 } >"$WORK/operators.md"

@@ -4,7 +4,6 @@
 #include "runtime/core/Error.h"
 #include "runtime/cuda/Libraries.h"
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
@@ -42,18 +41,6 @@ static std::string blasVersionText(size_t version) {
   return std::to_string(version / unit) + "." + std::to_string(version % unit / 100);
 }
 
-/// Tells once what the user may mend.
-static void noteAbsence(const std::string &problem) {
-  static bool isTold = false;
-  if (!isTold)
-    std::fprintf(stderr,
-                 "note: matrix products run as generated kernels, since NVIDIA's cuBLASLt %s: "
-                 "install it (python3 -m pip install nvidia-cublas-cu12), or "
-                 "name its folder in MPC_CUDA_LIBS\n",
-                 problem.empty() ? "was not found" : ("cannot be used (" + problem + ")").c_str());
-  isTold = true;
-}
-
 static bool hasMatmul(const Program &program) {
   for (const auto &[name, entry] : program.entries)
     for (const Command &command : entry.commands)
@@ -86,7 +73,7 @@ std::unique_ptr<Blas> Blas::open(const Gpu &gpu, const Program &program,
   Library library = openLibrary({"libcublasLt.so.13", "libcublasLt.so.12"}, folder, start);
   if (!library.handle) {
     if (folder.empty())
-      noteAbsence(library.problem);
+      noteAbsence("matrix products", "cuBLASLt", "nvidia-cublas-cu12", library.problem);
     return nullptr;
   }
   std::unique_ptr<Blas> blas(new Blas(functions, handle));
@@ -286,10 +273,10 @@ bool Blas::run(CUstream stream, const Command &command, const std::vector<CUdevi
   }
   const float one = 1, zero = 0;
   if (status == CUBLAS_STATUS_SUCCESS)
-    status = library.cublasLtMatmul(
-        handle, plan.description, &one, pointer(1), plan.a, pointer(0), plan.b, &zero,
-        pointer(result), plan.d, pointer(result), plan.d, &plan.algorithm,
-        reinterpret_cast<void *>(static_cast<CUdeviceptr>(workspace)), neededBytes, stream);
+    status = library.cublasLtMatmul(handle, plan.description, &one, pointer(1), plan.a, pointer(0),
+                                    plan.b, &zero, pointer(result), plan.d, pointer(result), plan.d,
+                                    &plan.algorithm, reinterpret_cast<void *>(workspace),
+                                    neededBytes, stream);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH) {
     plans.erase(found);
     return false;

@@ -56,10 +56,10 @@ public:
   std::string name() const; ///< "cuBLASLt 12.9"
   bool executes(const Command &command) const { return plans.count(&command) != 0; }
 
-  /// What products need beside their operands; to be given before the first one runs, and only once
-  /// all work is done in one stream.
+  /// What products need beside their operands; to be given before the first one runs. Work of one
+  /// stream may share it.
   uint64_t workspaceBytes() const { return neededBytes; }
-  void use(DeviceMemory memory) { workspace = std::move(memory); }
+  void use(CUdeviceptr memory) { workspace = memory; }
 
   /// Gives a matmul to the stream: `addresses` of lhs, rhs, bias where there is one, result. False
   /// where it is left to the generated kernel. Throws Error where the library fails.
@@ -86,7 +86,7 @@ private:
   Owned<cublasLtHandle_t> handle;
   std::map<const Command *, Plan> plans;
   uint64_t neededBytes = 0;
-  DeviceMemory workspace;
+  CUdeviceptr workspace = 0;
 };
 
 } // namespace mpc::cuda

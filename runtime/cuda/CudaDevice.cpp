@@ -11,6 +11,7 @@
 #include "runtime/cpu/ConvertElements.h"
 #include "runtime/cpu/Memory.h"
 #include "runtime/cuda/Blas.h"
+#include "runtime/cuda/Dnn.h"
 #include "runtime/cuda/Images.h"
 #include "runtime/cuda/Inputs.h"
 #include "runtime/cuda/Statistics.h"
@@ -36,7 +37,8 @@ class CudaDevice : public Device {
 public:
   CudaDevice(const Program &program, const Choice &choice)
       : program(program), choice(choice), gpu(choice.folder, choice.ordinal), image(chosenImage()),
-        stream(gpu.stream()), blas(Blas::open(gpu, program, choice.folder)) {
+        stream(gpu.stream()), blas(Blas::open(gpu, program, choice.folder)),
+        dnn(Dnn::open(gpu, stream, program, choice.folder)) {
     module = gpu.load(program.raw->data + image.data.offset);
     findFunctions();
     allocate();
@@ -114,7 +116,8 @@ public:
     return (choice.simulate ? "simulator, " : "GPU " + std::to_string(gpu.ordinal()) + ", ") +
            gpu.name() + " (sm_" + std::to_string(gpu.architecture()) + ", " +
            cpu::bytesText(gpu.totalMemory()) + "), driver of CUDA " +
-           versionText(gpu.driverVersion()) + ", " + kernels + (blas ? ", " + blas->name() : "");
+           versionText(gpu.driverVersion()) + ", " + kernels + (blas ? ", " + blas->name() : "") +
+           (dnn ? ", " + dnn->name() : "");
   }
 
   std::vector<std::string> describeCommands(const std::string &entry) const override {
@@ -147,12 +150,14 @@ private:
   std::string executor(const Command &command) const {
     if (blas && blas->executes(command))
       return blas->name();
+    if (dnn && dnn->executes(command))
+      return dnn->name();
     return "generated kernel " + command.functions[0].symbol;
   }
 
   void allocate() {
-    uint64_t workspace = blas ? blas->workspaceBytes() : 0;
-    uint64_t total = 2 * program.region_bytes[static_cast<size_t>(Region::inputs)] + workspace;
+    uint64_t shared = std::max(blas ? blas->workspaceBytes() : 0, dnn ? dnn->workspaceBytes() : 0);
+    uint64_t total = 2 * program.region_bytes[static_cast<size_t>(Region::inputs)] + shared;
     for (size_t i = 0; i < kRegionCount; ++i)
       if (isPermanent(static_cast<Region>(i)))
         total += program.region_bytes[i];
@@ -164,9 +169,13 @@ private:
                   "use the GPU");
     inputs =
         std::make_unique<Inputs>(gpu, program.region_bytes[static_cast<size_t>(Region::inputs)]);
-    allocated = inputs->bytes() + workspace;
-    if (workspace > 0)
-      blas->use(gpu.allocate(workspace, "the workspace of matrix products"));
+    allocated = inputs->bytes() + shared;
+    if (shared > 0)
+      workspace = gpu.allocate(shared, "the workspace of NVIDIA's libraries");
+    if (blas)
+      blas->use(workspace);
+    if (dnn)
+      dnn->use(workspace);
     for (size_t i = 0; i < kRegionCount; ++i)
       if (isPermanent(static_cast<Region>(i)))
         gpu.clear(stream, memoryOf(static_cast<Region>(i)), program.region_bytes[i]);
@@ -177,17 +186,25 @@ private:
   /// Executes what a library will once, so that it loads its kernels before a step is recorded.
   /// Regions are full of zeros still, and so are the results.
   void warmUp() {
-    if (!blas)
+    if (!blas && !dnn)
       return;
     gpu.clear(stream, inputs->at(0, 0), program.region_bytes[static_cast<size_t>(Region::inputs)]);
     for (const auto &[name, entry] : program.entries)
       for (const Command &command : entry.commands)
-        if (blas->executes(command) &&
+        if (isExecutedByLibrary(command) &&
             std::all_of(command.buffers.begin(), command.buffers.end(), [](const Buffer &buffer) {
               return buffer.region == Region::inputs || isPermanent(buffer.region);
             }))
-          blas->run(stream, command, addressesOf(command, /*copy=*/0));
+          runLibrary(command, addressesOf(command.buffers, /*copy=*/0));
     gpu.synchronize(stream); // before another stream fills the inputs
+  }
+
+  bool isExecutedByLibrary(const Command &command) const {
+    return (blas && blas->executes(command)) || (dnn && dnn->executes(command));
+  }
+  /// False where the command is left to the generated kernel.
+  bool runLibrary(const Command &command, const std::vector<CUdeviceptr> &addresses) {
+    return (blas && blas->run(stream, command, addresses)) || (dnn && dnn->run(command, addresses));
   }
 
   /// Everything but the inputs, which exist twice, and the accumulators, which few runs need.
@@ -239,42 +256,65 @@ private:
     }
     if (commands.empty())
       return {};
-    for (const Command *command : commands) // allocates what an accumulating run needs
-      for (const Buffer &buffer : command->buffers)
-        if (buffer.region != Region::inputs)
-          memoryOf(buffer.region);
+    for (const Command *command : commands) { // allocates what an accumulating run needs
+      addressesOf(command->buffers, copy);
+      for (const GroupMember &member : command->members)
+        addressesOf(member.buffers, copy);
+    }
     return gpu.capture(stream, [&] {
       for (const Command *command : commands)
         issue(*command, copy);
     });
   }
 
-  std::vector<CUdeviceptr> addressesOf(const Command &command, int copy) {
+  std::vector<CUdeviceptr> addressesOf(const std::vector<Buffer> &buffers, int copy) {
     std::vector<CUdeviceptr> addresses;
-    for (const Buffer &buffer : command.buffers)
+    for (const Buffer &buffer : buffers)
       addresses.push_back(buffer.region == Region::inputs ? inputs->at(copy, buffer.offset)
                                                           : at(buffer));
     return addresses;
   }
 
+  /// The members' records, one behind the other.
+  std::vector<std::byte> tableOf(const Command &command, int copy) {
+    std::vector<std::byte> table;
+    auto append = [&](const auto &values) {
+      auto *first = reinterpret_cast<const std::byte *>(values.data());
+      table.insert(table.end(), first, first + values.size() * sizeof values[0]);
+    };
+    for (const GroupMember &member : command.members) {
+      append(addressesOf(member.buffers, copy));
+      append(member.words);
+    }
+    return table;
+  }
+
   void issue(const Command &command, int copy) {
-    std::vector<CUdeviceptr> addresses = addressesOf(command, copy);
-    if (blas && blas->run(stream, command, addresses))
-      return;
+    std::vector<CUdeviceptr> addresses = addressesOf(command.buffers, copy);
+    bool isDone = runLibrary(command, addresses);
     std::vector<void *> parameters;
     for (CUdeviceptr &address : addresses)
       parameters.push_back(&address);
+    std::vector<std::byte> table = tableOf(command, copy);
+    if (!table.empty())
+      parameters.push_back(table.data());
     for (const GpuFunction &f : command.functions)
-      gpu.launch(stream, functions.at(f.symbol), f.grid, f.block, parameters.data());
+      if (f.after_library == isDone)
+        gpu.launch(stream, functions.at(f.symbol), f.grid, f.block, parameters.data());
   }
 
   /// Before anything is recorded: the driver may load a kernel at its look-up.
   void findFunctions() {
     for (const auto &[name, entry] : program.entries)
       for (const Command &command : entry.commands)
-        for (const GpuFunction &f : command.functions)
+        for (const GpuFunction &f : command.functions) {
           if (!functions.count(f.symbol))
             functions[f.symbol] = gpu.function(module, f.symbol);
+          std::vector<size_t> parameters(command.buffers.size(), sizeof(CUdeviceptr));
+          if (!command.members.empty())
+            parameters.push_back(command.members.size() * command.members[0].bytes());
+          gpu.checkParameters(functions[f.symbol], f.symbol, parameters);
+        }
   }
 
   const Program &program;
@@ -283,9 +323,11 @@ private:
   const ProgramImage &image;
   Stream stream;
   std::unique_ptr<Blas> blas; ///< null: generated kernels execute every product
+  std::unique_ptr<Dnn> dnn;   ///< null: and every convolution
   Module module;
   std::map<std::string, CUfunction> functions;
   std::array<DeviceMemory, kRegionCount> regions;
+  DeviceMemory workspace; ///< of the libraries, whose work is all in one stream
   std::unique_ptr<Inputs> inputs;
   std::unique_ptr<Statistics> statistics;
   std::map<std::string, Graph> graphs[2]; ///< by copy of the inputs

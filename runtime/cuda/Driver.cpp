@@ -29,13 +29,17 @@ Driver::Driver(const std::string &folder) {
   }
   try {
 #define MPC_CUDA_TEXT(name) #name
+#define MPC_CUDA_LOOK_UP(name)                                                                     \
+  this->name = reinterpret_cast<decltype(this->name)>(dlsym(library, MPC_CUDA_TEXT(name)));
 #define MPC_CUDA_RESOLVE(name)                                                                     \
-  this->name = reinterpret_cast<decltype(this->name)>(dlsym(library, MPC_CUDA_TEXT(name)));        \
+  MPC_CUDA_LOOK_UP(name)                                                                           \
   if (!this->name)                                                                                 \
     throw Error("the NVIDIA driver (" + file +                                                     \
                 ") is too old: it has no function " MPC_CUDA_TEXT(name) "; update it to CUDA " +   \
                 versionText(kLeastVersion) + " or later");
     MPC_CUDA_FUNCTIONS(MPC_CUDA_RESOLVE)
+    MPC_CUDA_LATER_FUNCTIONS(MPC_CUDA_LOOK_UP)
+#undef MPC_CUDA_LOOK_UP
 #undef MPC_CUDA_RESOLVE
 #undef MPC_CUDA_TEXT
     CUresult started = cuInit(0);

@@ -56,6 +56,9 @@
   X(cuGraphDestroy)                                                                                \
   X(cuGraphExecDestroy)
 
+// Those that a driver of CUDA 12.1 may lack; null where it does.
+#define MPC_CUDA_LATER_FUNCTIONS(X) X(cuFuncGetParamInfo) // 12.4
+
 namespace mpc::cuda {
 
 class Driver {
@@ -69,6 +72,7 @@ public:
 
 #define MPC_CUDA_DECLARE(name) decltype(&::name) name = nullptr;
   MPC_CUDA_FUNCTIONS(MPC_CUDA_DECLARE)
+  MPC_CUDA_LATER_FUNCTIONS(MPC_CUDA_DECLARE)
 #undef MPC_CUDA_DECLARE
 
   /// Throws Error "WHAT: TEXT (CUDA_ERROR_…)" unless the call succeeded.

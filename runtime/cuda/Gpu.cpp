@@ -100,6 +100,22 @@ CUfunction Gpu::function(CUmodule module, const std::string &symbol) const {
   return function;
 }
 
+void Gpu::checkParameters(CUfunction function, const std::string &symbol,
+                          const std::vector<size_t> &bytes) const {
+  if (!driver.cuFuncGetParamInfo)
+    return;
+  size_t offset = 0, size = 0;
+  bool isEqual =
+      driver.cuFuncGetParamInfo(function, bytes.size(), &offset, &size) == CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < bytes.size() && isEqual; ++i)
+    isEqual =
+        driver.cuFuncGetParamInfo(function, i, &offset, &size) == CUDA_SUCCESS && size == bytes[i];
+  if (!isEqual)
+    throw Error("the GPU kernel '" + symbol +
+                "' takes other parameters than the compiled program gives it (compile the model "
+                "again)");
+}
+
 Graph Gpu::capture(CUstream stream, const std::function<void()> &issue) const {
   checkRun(driver.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
            "recording a step failed");

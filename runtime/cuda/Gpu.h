@@ -45,6 +45,10 @@ public:
   /// Loads an image of kernels; PTX is compiled by the driver.
   Module load(const void *image) const;
   CUfunction function(CUmodule module, const std::string &symbol) const;
+  /// Throws Error unless the function takes parameters of just these bytes; a driver that cannot
+  /// tell is believed.
+  void checkParameters(CUfunction function, const std::string &symbol,
+                       const std::vector<size_t> &bytes) const;
   /// The work that `issue` gives to the stream, as a graph that can be launched again and again.
   Graph capture(CUstream stream, const std::function<void()> &issue) const;
 

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <filesystem>
 #include <poll.h>
+#include <set>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -74,7 +76,7 @@ static std::string outputOf(const std::vector<const char *> &command) {
 }
 
 /// nvidia/*/lib in the folders where python3 finds packages.
-static std::vector<std::string> packageFolders() {
+static std::vector<std::string> findPackageFolders() {
   std::vector<std::string> folders;
   std::string paths = outputOf({"python3", "-c", "import sys; print('\\n'.join(sys.path))"});
   for (const std::string &path : split(paths, '\n')) {
@@ -131,6 +133,19 @@ Library cuda::openLibrary(const std::vector<std::string> &names, const std::stri
   for (const std::string &name : names)
     if (open(name, /*isThere=*/false))
       return library;
-  openIn(packageFolders());
+  static const std::vector<std::string> packageFolders = findPackageFolders();
+  openIn(packageFolders);
   return library;
+}
+
+void cuda::noteAbsence(const std::string &work, const std::string &library,
+                       const std::string &packages, const std::string &problem) {
+  static std::set<std::string> told;
+  if (told.insert(library).second)
+    std::fprintf(stderr,
+                 "note: %s run as generated kernels, since NVIDIA's %s %s: install it (python3 -m "
+                 "pip install %s), or name its folder in MPC_CUDA_LIBS\n",
+                 work.c_str(), library.c_str(),
+                 problem.empty() ? "was not found" : ("cannot be used (" + problem + ")").c_str(),
+                 packages.c_str());
 }

@@ -30,6 +30,11 @@ struct Library {
 Library openLibrary(const std::vector<std::string> &names, const std::string &folder,
                     const std::function<std::string(void *handle)> &check);
 
+/// Says once on stderr that generated kernels do what `library` would: its Library::problem, and
+/// the packages to install.
+void noteAbsence(const std::string &work, const std::string &library, const std::string &packages,
+                 const std::string &problem);
+
 } // namespace mpc::cuda
 
 #endif // MPC_RUNTIME_CUDA_LIBRARIES_H

@@ -12,7 +12,7 @@ LIMIT = {False: 60, True: 900}  # seconds of one program, by whether it runs on 
 
 
 class Case:
-    """One program, its products done by `products`: the library, where there is one, or generated kernels."""
+    """One program, its products and convolutions done by `products` (results.py)."""
 
     def __init__(self, session, results, lock, reference, model, program, products):
         self.session, self.results, self.lock, self.reference = session, results, lock, reference
@@ -113,8 +113,14 @@ def check_case(case, share):
         shutil.rmtree(case.folder)
 
 
+def differs(products, end):
+    """Whether another run than the one with libraries, whose end is this, if any, executes other code."""
+    libraries = [name for name in ("cuBLASLt", "cuDNN") if end and name in end["device"]]
+    return end is not None and (products == "generated" or len(libraries) == 2)
+
+
 def check_all(session, results, pool, share):
-    """Every program of the models' own batch; then, where a library did products, again with generated kernels alone.
+    """Every program of the models' own batch; then, where libraries did products, again without both, and without cuDNN.
 
     The last events of the runs, by (program, products).
     """
@@ -123,10 +129,10 @@ def check_all(session, results, pool, share):
     own = [(model, program) for model in session.manifest["models"] for program in model["programs"] if program["batch"] == model["batch"]]
     # The smallest models first, and all of them in one precision before the next.
     own.sort(key=lambda pair: ("fp32", "fp16", "bf16").index(pair[1]["precision"]))
-    for products in ("default", "generated"):
-        cases = [Case(session, results, lock, references[model["name"]], model, program, products) for model, program in own]
+    for products in ("default", "generated", "cublaslt"):
+        wanted = [(model, program) for model, program in own if products == "default" or differs(products, ends.get((program["program"], "library")))]
+        cases = [Case(session, results, lock, references[model["name"]], model, program, products) for model, program in wanted]
         for case, end in zip(cases, pool.map(lambda case: check_case(case, share), cases)):
             if end:
                 ends[case.program["program"], case.products] = end
-        own = [(model, program) for model, program in own if (program["program"], "library") in ends]
     return ends

@@ -1,7 +1,8 @@
 """What was found, on disk at once: a line of JSON per result, and from all of them one JSON and one Markdown file.
 
 A result is {"check", "model", "precision", "products", "result": passed, failed or skipped, "detail", …}; the times and
-profiles have more fields. `products` tells who executes matrix products and convolutions: library or generated.
+profiles have more fields. `products` tells who executes matrix products and convolutions: library (cuBLASLt and cuDNN, as far as they
+are there), cublaslt (the products alone, where both are there) or generated (neither).
 """
 
 import json

@@ -135,10 +135,11 @@ class Session:
         return self.work / "programs" / program["program"]
 
     def environment(self, products):
-        """Of a trainer whose matrix products are to be done by generated kernels, or by a library where there is one."""
+        """Of a trainer whose products and convolutions are done by whom `products` says (results.py)."""
         # The trainer sets this one itself, and starts itself again for it: not under a tool that follows one process.
         environment = {"GOMP_SPINCOUNT": "5000", **os.environ}
-        return {**environment, "MPC_CUDA_BLAS": "0"} if products == "generated" else environment
+        without = {"cublaslt": ["MPC_CUDA_DNN"], "generated": ["MPC_CUDA_DNN", "MPC_CUDA_BLAS"]}.get(products, [])
+        return {**environment, **{name: "0" for name in without}}
 
     def command(self, model, program, command, *options):
         """A trainer's command; it starts from the model's initial weights, or from where it is to resume."""

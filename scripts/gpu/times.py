@@ -21,6 +21,7 @@ READY = 90  # seconds that a group of PyTorch's processes may load and compile
 EPOCH_BATCHES, EPOCH_BYTES = 40, 64 << 20
 CONFIGS = ("eager", "compile", "compile-graphs")
 PRECISIONS = ("bf16", "fp16", "fp32")  # the most telling first
+SYSTEMS = {"library": "mpc", "cublaslt": "mpc, convolutions by generated kernels", "generated": "mpc, generated kernels"}
 
 
 def by_size(models):
@@ -86,12 +87,12 @@ def measure_mpc(session, results, ends, share):
     for model in by_size(session.manifest["models"]):
         own = {p["precision"]: p["program"] for p in model["programs"] if p["batch"] == model["batch"]}
         for program in model["programs"]:
-            ran = [products for products in ("library", "generated") if (own[program["precision"]], products) in ends]
+            ran = [products for products in SYSTEMS if (own[program["precision"]], products) in ends]
             jobs += [(model, program, products, products == ran[0]) for products in ran]
     jobs.sort(key=lambda job: (not job[3], job[1]["batch"] != job[0]["batch"], PRECISIONS.index(job[1]["precision"])))
     for model, program, products, _ in jobs:
         about = {"model": model["name"], "precision": program["precision"], "batch": program["batch"], "products": products,
-                 "system": "mpc" if products == "library" else "mpc, generated kernels"}
+                 "system": SYSTEMS[products]}
         result, detail, row = measure_long_enough(session, model, program, products, share)
         results.add("time", result, detail, **about, **row)
 

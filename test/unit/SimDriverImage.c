@@ -43,14 +43,27 @@ static void sparse(void **parameters) { store(argument(parameters, 0) + 2 * thre
 
 static void allWriteFirst(void **parameters) { store(argument(parameters, 0), thread()); }
 
+/* Beside a pointer a structure by value: a block's index into the data, and what it stores there.
+ */
+typedef struct {
+  uint32_t at, value;
+} Record;
+static const uint32_t kScatterBytes[] = {sizeof(void *), 3 * sizeof(Record)};
+static void scatter(void **parameters) {
+  const Record *own = (const Record *)parameters[1] + mpc_sim_ctaid_x();
+  if (mpc_sim_tid_x() == 0)
+    store(argument(parameters, 0) + load(&own->at), load(&own->value));
+}
+
 static void nothing(void **parameters) { (void)parameters; }
 
 const MpcSimKernel mpc_sim_kernels[] = {
-    {"addOne", addOne, 1, 0, 0, 0},
-    {"copy", copy, 2, 0, 0, 0},
-    {"reverse", reverse, 1, 1, 256, 64},
-    {"sparse", sparse, 1, 0, 0, 0},
-    {"allWriteFirst", allWriteFirst, 1, 0, 0, 0},
-    {"nothing", nothing, 0, 0, 0, 0},
-    {0, 0, 0, 0, 0, 0},
+    {"addOne", addOne, 1, 0, 0, 0, 0},
+    {"copy", copy, 2, 0, 0, 0, 0},
+    {"reverse", reverse, 1, 1, 256, 64, 0},
+    {"sparse", sparse, 1, 0, 0, 0, 0},
+    {"allWriteFirst", allWriteFirst, 1, 0, 0, 0, 0},
+    {"scatter", scatter, 2, 0, 0, 0, kScatterBytes},
+    {"nothing", nothing, 0, 0, 0, 0, 0},
+    {0, 0, 0, 0, 0, 0, 0},
 };

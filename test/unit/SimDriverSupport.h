@@ -31,7 +31,8 @@
   X(cuStreamIsCapturing)                                                                           \
   X(cuEventQuery)                                                                                  \
   X(cuEventElapsedTime)                                                                            \
-  X(cuFuncGetAttribute)
+  X(cuFuncGetAttribute)                                                                            \
+  X(cuFuncGetParamInfo)
 
 namespace mpc::test {
 

@@ -330,6 +330,35 @@ TEST(SimDriver, ParametersAreCopiedByTheLaunch) {
   });
 }
 
+// A structure by value is copied as long as the kernel says, and nothing behind it is read.
+TEST(SimDriver, StructuresByValue) {
+  std::string said = onGpu([](SimGpu &gpu) {
+    CUstream stream = gpu.stream();
+    CUfunction scatter = gpu.function("scatter");
+    size_t offset = 1, size = 0;
+    EXPECT_EQ(gpu.cuFuncGetParamInfo(scatter, 0, &offset, &size), CUDA_SUCCESS);
+    EXPECT_EQ(offset, 0u);
+    EXPECT_EQ(size, sizeof(void *));
+    EXPECT_EQ(gpu.cuFuncGetParamInfo(scatter, 1, &offset, &size), CUDA_SUCCESS);
+    EXPECT_EQ(offset, sizeof(void *));
+    EXPECT_EQ(size, 24u);
+    EXPECT_EQ(gpu.cuFuncGetParamInfo(scatter, 2, &offset, &size), CUDA_ERROR_INVALID_VALUE);
+    CUdeviceptr data = gpu.memory(8);
+    gpu.upload(stream, data, count(8));
+    uint32_t records[3][2] = {{4, 40}, {0, 10}, {6, 60}};
+    void *parameters[] = {&data, records};
+    auto launch = [&](unsigned blocks) {
+      return gpu.cuLaunchKernel(scatter, blocks, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr);
+    };
+    EXPECT_EQ(launch(3), CUDA_SUCCESS);
+    records[0][1] = 99;
+    EXPECT_EQ(gpu.download(stream, data, 7), (std::vector<uint32_t>{10, 1, 2, 3, 40, 5, 60}));
+    EXPECT_EQ(launch(4), CUDA_SUCCESS); // a record more than there are
+    EXPECT_EQ(gpu.cuStreamSynchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+  });
+  expectSaid(said, "kernel scatter, block (3, 0, 0), thread (0, 0, 0): accesses memory outside");
+}
+
 TEST(SimDriver, LaunchesBeyondTheLimits) {
   std::string said = onGpu([](SimGpu &gpu) {
     CUstream stream = gpu.stream();

@@ -2,11 +2,12 @@
 
 #include "runtime/sim/blas/Objects.h"
 #include "runtime/sim/driver/Library.h"
+#include "runtime/sim/library/Say.h"
 #include <cstdarg>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+using namespace mpc::sim;
 using namespace mpc::sim::blas;
 
 namespace mpc::sim::blas {
@@ -17,12 +18,10 @@ Library &library() {
 }
 
 cublasStatus_t refuse(cublasStatus_t status, const char *format, ...) {
-  char text[1024];
   va_list arguments;
   va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
+  sayText(format, arguments);
   va_end(arguments);
-  std::fprintf(stderr, "mpc-sim: %s\n", text);
   return status;
 }
 
@@ -70,7 +69,7 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
 
 namespace {
 template <typename Opaque, typename T>
-cublasStatus_t destroy(Table<Opaque, T> &table, Opaque handle, const char *function) {
+cublasStatus_t destroy(LibraryTable<Opaque, T> &table, Opaque handle, const char *function) {
   if (!handle || table.remove(handle))
     return CUBLAS_STATUS_SUCCESS;
   return refuse(CUBLAS_STATUS_INVALID_VALUE, "%s: there is no such object", function);

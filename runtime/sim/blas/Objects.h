@@ -1,7 +1,6 @@
 //===- Objects.h - what the simulated cuBLASLt is made of ---------------------------------===//
 //
-// As in the simulated driver, handles are numbers that are looked up, never pointers, so that a
-// dead one is always recognized. Calls come one at a time.
+// Calls come one at a time.
 //
 //===--------------------------------------------------------------------------------------===//
 
@@ -9,11 +8,10 @@
 #define MPC_RUNTIME_SIM_BLAS_OBJECTS_H
 
 #include "runtime/cuda/CublasLt.h"
+#include "runtime/sim/library/Table.h"
 #include <array>
-#include <bit>
 #include <mutex>
 #include <new>
-#include <unordered_map>
 
 namespace mpc::sim::blas {
 
@@ -49,32 +47,12 @@ struct Preference {
   std::array<uint32_t, 4> alignments{256, 256, 256, 256}; ///< of A, B, C, D
 };
 
-/// The live objects of a kind.
-template <typename Opaque, typename T> class Table {
-public:
-  Opaque add(const T &object) {
-    auto handle = std::bit_cast<Opaque>(last += 64);
-    objects.emplace(handle, object);
-    return handle;
-  }
-  /// Null for what is no live object.
-  T *find(Opaque handle) {
-    auto found = objects.find(handle);
-    return found == objects.end() ? nullptr : &found->second;
-  }
-  bool remove(Opaque handle) { return objects.erase(handle) != 0; }
-
-private:
-  std::unordered_map<Opaque, T> objects;
-  uintptr_t last = uintptr_t(1) << 61; // an address that no process has
-};
-
 struct Library {
   std::mutex mutex;
-  Table<cublasLtHandle_t, Handle> handles;
-  Table<cublasLtMatrixLayout_t, Layout> layouts;
-  Table<cublasLtMatmulDesc_t, Description> descriptions;
-  Table<cublasLtMatmulPreference_t, Preference> preferences;
+  LibraryTable<cublasLtHandle_t, Handle> handles;
+  LibraryTable<cublasLtMatrixLayout_t, Layout> layouts;
+  LibraryTable<cublasLtMatmulDesc_t, Description> descriptions;
+  LibraryTable<cublasLtMatmulPreference_t, Preference> preferences;
 };
 
 /// The one of this process. It stays until the process has ended.

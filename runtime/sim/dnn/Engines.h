@@ -1,0 +1,41 @@
+//===- Engines.h - what executes a convolution in the simulated cuDNN ---------------------===//
+
+#ifndef MPC_RUNTIME_SIM_DNN_ENGINES_H
+#define MPC_RUNTIME_SIM_DNN_ENGINES_H
+
+#include "runtime/sim/dnn/Objects.h"
+#include <span>
+
+namespace mpc::sim::dnn {
+
+struct Engine {
+  const char *name; ///< for messages
+  std::vector<cudnnBackendNumericalNote_t> numericalNotes = {};
+  std::vector<cudnnBackendBehaviorNote_t> behaviorNotes = {};
+  /// Whether the heuristics offer it.
+  bool (*isOffered)(const Problem &problem, int capability);
+  Arithmetic (*arithmetic)(const Problem &problem);
+  /// How many results, or parts of them, the workspace holds.
+  int64_t (*parts)(const Problem &problem);
+  // Without these no plan is made.
+  int64_t channels = 1;     ///< of x and y (in a group) come in this many
+  bool isSymmetric = false; ///< the same padding on both sides
+
+  bool isCompiled() const { return !behaviorNotes.empty(); }
+  int64_t workspaceBytes(const Problem &p) const {
+    return parts(p) * p.result.elements() * static_cast<int64_t>(sizeof(float));
+  }
+};
+
+/// All of them; an engine's place is its global index.
+std::span<const Engine> engines();
+
+/// The indices of those for a convolution, in the order of the heuristics: the careless ones first.
+std::vector<int64_t> offered(const Problem &problem, int capability, cudnnBackendHeurMode_t mode);
+
+/// What an engine finds out when a plan is made.
+cudnnStatus_t checkPlan(const Engine &engine, const Problem &problem);
+
+} // namespace mpc::sim::dnn
+
+#endif // MPC_RUNTIME_SIM_DNN_ENGINES_H
