@@ -36,8 +36,8 @@ struct AssignPrecision : mpc::impl::AssignPrecisionBase<AssignPrecision> {
   void runOnOperation() override;
 
 private:
-  LogicalResult compile(ArrayRef<std::string> texts, StringRef option,
-                        std::vector<std::shared_ptr<llvm::Regex>> &regexes);
+  LogicalResult read(ArrayRef<std::string> texts, StringRef option, StringRef attribute,
+                     PrecisionOverride &found);
 };
 
 /// Rewrites one function by its plan.
@@ -70,11 +70,6 @@ private:
   DenseSet<Value> own; ///< halves of the model itself: no decision of ours, so they stay
 };
 } // namespace
-
-static bool isFloatTensor(Value v) {
-  auto type = dyn_cast<RankedTensorType>(v.getType());
-  return type && isa<FloatType>(type.getElementType());
-}
 
 // Makes a cast of v once, right behind it.
 Value Rewriter::cached(DenseMap<Value, Value> &cache, Value v, llvm::function_ref<Value()> make) {
@@ -347,16 +342,20 @@ static void printReport(func::FuncOp f, const PrecisionPlan &plan, StringRef hal
   os.flush();
 }
 
-LogicalResult AssignPrecision::compile(ArrayRef<std::string> texts, StringRef option,
-                                       std::vector<std::shared_ptr<llvm::Regex>> &regexes) {
+// An option, and the nodes that the importer has found by it.
+LogicalResult AssignPrecision::read(ArrayRef<std::string> texts, StringRef option,
+                                    StringRef attribute, PrecisionOverride &found) {
   for (const std::string &text : texts) {
     auto regex = std::make_shared<llvm::Regex>(text);
     std::string why;
     if (!regex->isValid(why))
       return emitError(getOperation().getLoc())
              << option << "=" << text << ": not a POSIX extended regular expression: " << why;
-    regexes.push_back(regex);
+    found.regexes.push_back(regex);
   }
+  if (auto nodes = getOperation()->getAttrOfType<ArrayAttr>(attribute))
+    for (Attribute node : nodes)
+      found.nodes.insert(cast<StringAttr>(node).getValue());
   return success();
 }
 
@@ -376,8 +375,8 @@ void AssignPrecision::runOnOperation() {
     return signalPassFailure();
   }
   PrecisionOverrides overrides;
-  if (failed(compile(keepFp32, "--keep-fp32", overrides.keepFp32)) ||
-      failed(compile(allowHalf, "--allow-half", overrides.allowHalf)))
+  if (failed(read(keepFp32, "--keep-fp32", "mpc.keep_fp32", overrides.keepFp32)) ||
+      failed(read(allowHalf, "--allow-half", "mpc.allow_half", overrides.allowHalf)))
     return signalPassFailure();
   Type half = precision == "fp16" ? Type(b.getF16Type()) : Type(b.getBF16Type());
   bool reported = false;

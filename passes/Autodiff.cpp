@@ -17,6 +17,8 @@
 #include "FunctionArguments.h"
 #include "Passes.h"
 #include "compiler/ops/Build.h"
+#include "compiler/ops/OperatorText.h"
+#include "passes/OperationFacts.h"
 #include "llvm/ADT/MapVector.h"
 
 namespace mpc {
@@ -67,17 +69,9 @@ private:
   DenseSet<Value> reachesLoss;
   DenseSet<Value> ofParameters; // parameters, and casts and index maps of these alone
   DenseMap<Value, SmallVector<Value>> contributions;
+  DenseMap<Value, int> holders; ///< values whose contributions a gradient is one of
 };
 } // namespace
-
-static bool isFloatTensor(Value v) {
-  auto type = dyn_cast<RankedTensorType>(v.getType());
-  return type && isa<FloatType>(type.getElementType());
-}
-
-static bool isIndexMap(Operation *op) {
-  return isa<TransposeOp, ReshapeOp, SliceOp, BroadcastOp, ConcatOp, PadOp>(op);
-}
 
 LogicalResult Differentiator::analyze(Value loss) {
   for (BlockArgument parameter : parameters) {
@@ -123,7 +117,7 @@ LogicalResult Differentiator::analyze(Value loss) {
         parameter = dependsOn[operand];
     StringRef name = argumentName(f, parameter.getArgNumber());
     emitError(op.getLoc())
-        << "node '" << nodeOf(&op) << "' (" << operatorOf(&op) << "): `"
+        << "node '" << nodeOf(&op) << "' " << operatorText(&op) << ": `"
         << op.getName().getStringRef() << "` has no gradient, and it lies between parameter '"
         << name
         << "' and the loss; freeze the parameters before it (--freeze), or take the "
@@ -139,8 +133,10 @@ Type Differentiator::gradientType(Value v) {
 }
 
 void Differentiator::contribute(Value v, Value gradient) {
-  if (gradient)
-    contributions[v].push_back(gradient);
+  if (!gradient)
+    return;
+  contributions[v].push_back(gradient);
+  ++holders[gradient];
 }
 
 // Tied weights: each scatter_add starts from the sum so far instead of from zero.
@@ -163,14 +159,19 @@ Value Differentiator::sumOf(Value v) {
   Location loc = v.getLoc();
   Type compute = computeType(elementType(v)), wanted = gradientType(v);
   SmallVector<Value> &terms = it->second;
-  if (terms.size() == 1)
+  if (terms.size() == 1) {
+    if (v.getDefiningOp()) // whose rule is next to hold it
+      --holders[terms.front()];
     return terms.front() = castTo(b, loc, terms.front(), wanted);
+  }
   SmallVector<ScatterAddOp> scatters;
   Value sum;
   for (Value term : terms) {
     auto scatter = term.getDefiningOp<ScatterAddOp>();
-    if (scatter && !scatter.getInit() && term.use_empty() && elementType(term) == compute &&
-        wanted == compute && !llvm::is_contained(scatters, scatter)) {
+    // Nobody else may have the table for its gradient: an addition gives both its operands the
+    // same.
+    if (scatter && !scatter.getInit() && term.use_empty() && holders[term] == 1 &&
+        elementType(term) == compute && wanted == compute) {
       scatters.push_back(scatter);
       continue;
     }
@@ -225,7 +226,7 @@ LogicalResult Differentiator::visit(Operation *op) {
   SmallVector<Value> gradients = cast<DifferentiableOpInterface>(op).vjp(b, cotangents, wanted);
   if (gradients.size() != op->getNumOperands())
     return emitError(op->getLoc())
-           << "node '" << nodeOf(op) << "' (" << operatorOf(op) << "): `"
+           << "node '" << nodeOf(op) << "' " << operatorText(op) << ": `"
            << op->getName().getStringRef() << "` has no gradient in this form";
   for (auto [operand, gradient, type] : llvm::zip_equal(op->getOperands(), gradients, wanted)) {
     if (!type || !gradient)
@@ -240,8 +241,10 @@ LogicalResult Differentiator::visit(Operation *op) {
   return success();
 }
 
-// What backward reads of forward is what is stored: where an f32 result is rounded to half, the
-// rounded value.
+// What backward reads of forward is what is stored: the rounded value, where rounding an f32 result
+// is all that forward does with it. One that forward also reads as it is (beside the copy that a
+// product or a Cast of the model gets) has its derivatives at what it is: of 1e-9, which is 0 in
+// half, a logarithm has one.
 void Differentiator::readStoredValues(ArrayRef<Operation *> forward) {
   llvm::SmallPtrSet<Operation *, 32> ofForward(forward.begin(), forward.end());
   for (Operation *op : forward) {
@@ -251,13 +254,18 @@ void Differentiator::readStoredValues(ArrayRef<Operation *> forward) {
     Value exact = rounding.getIn(), widened;
     SmallVector<OpOperand *> uses;
     Operation *first = nullptr;
-    for (OpOperand &use : exact.getUses())
-      if (Operation *user = use.getOwner(); !ofForward.contains(user) && user != terminatorOf(f)) {
-        uses.push_back(&use);
-        if (!first || user->isBeforeInBlock(first))
-          first = user;
+    bool isStored = false;
+    for (OpOperand &use : exact.getUses()) {
+      Operation *user = use.getOwner();
+      if (ofForward.contains(user) || user == terminatorOf(f)) {
+        isStored |= user != op;
+        continue;
       }
-    if (!first)
+      uses.push_back(&use);
+      if (!first || user->isBeforeInBlock(first))
+        first = user;
+    }
+    if (!first || isStored)
       continue;
     b.setInsertionPoint(first);
     listener.setOrigin(op);

@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------------------===//
 
 #include "passes/Clustering.h"
+#include "passes/Grouping.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/STLExtras.h"
 
@@ -158,7 +159,8 @@ bool Clustering::fits(int a, int b, Fit &fit) const {
 /// once, from `b` alone.
 bool Clustering::fitsPrivately(int a, int b, Fit &fit) const {
   const Cluster &producer = clusters[a], &consumer = clusters[b];
-  if (producer.library || consumer.library || producer.kind != KernelKind::map)
+  if (producer.library || consumer.library || producer.kind != KernelKind::map ||
+      isTable(nodes[consumer.members.back()].op))
     return false;
   for (int member : producer.members) {
     const Node &node = nodes[member];
@@ -246,6 +248,8 @@ bool Clustering::tooManyOperands(int a, int b) const {
 }
 
 void Clustering::mergeSiblings() {
+  // What such a function reads for all parameters (the hyperparameters) makes no siblings.
+  bool isGrouped = nodes.front().op->getParentOp()->hasAttr(kGroupedAttr);
   // Readers of each large value, in the order of first reading; all kernels of one element are
   // siblings.
   llvm::MapVector<Value, llvm::SmallVector<int>> readers;
@@ -256,14 +260,15 @@ void Clustering::mergeSiblings() {
     if (cluster.kind == KernelKind::map && cluster.domain == 1)
       readers[Value()].push_back(index);
     for (const Edge &edge : node.inputs)
-      if (2 * elementCount(edge.value) >= cluster.domain)
+      if (2 * elementCount(edge.value) >= cluster.domain &&
+          (!isGrouped || edge.relation == Relation::Identity))
         readers[edge.value].push_back(index);
   }
   for (auto &[value, list] : readers)
     for (size_t i = 0; i < list.size(); ++i)
       for (size_t j = i + 1; j < list.size(); ++j) {
         int a = nodes[list[i]].cluster, b = nodes[list[j]].cluster;
-        if (a != b && (!value || !tooManyOperands(a, b)))
+        if (a != b && ((!value && !isGrouped) || !tooManyOperands(a, b)))
           tryMerge(a, b);
       }
 }

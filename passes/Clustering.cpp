@@ -8,6 +8,7 @@
 //===------------------------------------------------------------------------------===//
 
 #include "passes/Clustering.h"
+#include "passes/Grouping.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SetVector.h"
 #include <queue>
@@ -84,7 +85,7 @@ void Clustering::addNode(Operation *op) {
   node.op = op;
   node.cluster = clusters.size();
   node.kernel = !isLibraryOp(op) && !isa<func::ReturnOp>(op);
-  node.exclusive = isa<ScatterAddOp>(op);
+  node.exclusive = isa<ScatterAddOp>(op) || isTable(op);
   node.cost = factsOf(op).cost;
   Cluster cluster;
   cluster.library = !node.kernel;
@@ -121,7 +122,7 @@ void Clustering::classify(Block &block) {
     }
     Inline facts = factsOf(&op);
     bool view = isIndexMap(&op) || isa<IotaOp, RandomUniformOp, arith::ConstantOp>(op);
-    bool stored = isStored(op.getResult(0)) && !isa<ReshapeOp>(op);
+    bool stored = (isStored(op.getResult(0)) && !isa<ReshapeOp>(op)) || isTable(&op);
     if (!stored && (view || staysInline(&op, facts)))
       inlines[&op] = std::move(facts);
     else

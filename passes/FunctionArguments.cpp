@@ -136,6 +136,20 @@ void mpc::eraseDeadOperations(func::FuncOp f) {
       op.erase();
 }
 
+bool mpc::isFloatTensor(Value v) {
+  auto type = dyn_cast<RankedTensorType>(v.getType());
+  return type && isa<FloatType>(type.getElementType());
+}
+
+BlockArgument mpc::argumentBehind(Value v) {
+  while (Operation *op = v.getDefiningOp()) {
+    if (!isa<arith::TruncFOp, arith::ExtFOp, BroadcastOp, ReshapeOp, TransposeOp, SliceOp>(op))
+      return {};
+    v = op->getOperand(0);
+  }
+  return cast<BlockArgument>(v);
+}
+
 void mpc::addNote(ModuleOp module, const Twine &note) {
   SmallVector<Attribute> notes;
   if (auto old = module->getAttrOfType<ArrayAttr>("mpc.notes"))

@@ -53,6 +53,11 @@ mlir::Operation *terminatorOf(mlir::func::FuncOp f);
 /// Erases operations without uses and effects.
 void eraseDeadOperations(mlir::func::FuncOp f);
 
+/// A tensor of floats (others have neither a precision nor a gradient).
+bool isFloatTensor(mlir::Value v);
+/// The argument that a value is, seen through casts and index maps of one operand; null for others.
+mlir::BlockArgument argumentBehind(mlir::Value v);
+
 /// Appends a line to the module's `mpc.notes`, which the user sees.
 void addNote(mlir::ModuleOp module, const llvm::Twine &note);
 

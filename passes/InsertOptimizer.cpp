@@ -4,11 +4,12 @@
 // reads the gradient once and writes master, moments and, where the model computes with
 // it, the half copy, in the same pass over memory:
 //
-//   @predict(%w)   : %h = arith.truncf %w ; use %h       @predict(%h)      : use %h
-//   @apply(%g, …)                                 →      @apply(%w, %m, %g, …): %w', %m' =
-//   mpc.sgd_update …; %h' = arith.truncf %w'
-//                                                        @refresh(%w)      : %h' = arith.truncf %w
-//                                                        @accumulate(%g, %a): %a' = %a + count · %g
+//   @predict(%w): %h = arith.truncf %w; use %h     →    @predict(%h): use %h
+//   @apply(%g, …)                                  →    @apply(%w, %m, %g, …):
+//                                                         %w', %m' = mpc.sgd_update …
+//                                                         %h' = arith.truncf %w'
+//                                                       @refresh(%w): %h' = arith.truncf %w
+//                                                       @accumulate(%g, %a): %a' = %a + count · %g
 //
 // A row of `schedule` holds the learning rate and the bias corrections of an applied
 // step, so that neither costs a host round trip and both stand still in a skipped step.

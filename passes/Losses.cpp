@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------------===//
 
 #include "Losses.h"
+#include "compiler/ops/Expression.h"
 
 using namespace mlir;
 using namespace mpc;
@@ -85,27 +86,25 @@ Value LossBuilder::correct(Value labels, int64_t classAxis, int64_t ignoreIndex)
                      llvm::to_vector(llvm::seq<int64_t>(0, rowType.getRank())));
 }
 
-// max(log p, -100), with PyTorch's value at p = 0 and a derivative that is 0 there instead of 0 ·
-// ∞.
-static Value clampedLog(OpBuilder &b, Location loc, Value p) {
-  Type type = p.getType();
-  Value floor = splat(b, loc, type, -100);
-  Value isZero =
-      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLE, p, splat(b, loc, type, 0));
-  Value safe = arith::SelectOp::create(b, loc, isZero, splat(b, loc, type, 1), p);
-  Value log = arith::MaximumFOp::create(b, loc, math::LogOp::create(b, loc, safe), floor);
-  return arith::SelectOp::create(b, loc, isZero, floor, log);
+// v as a number without a derivative: ⌊v · 2⁶⁰⌋ / 2⁶⁰, which is v itself where v is no smaller than
+// 2⁻³⁶ (f64: 2⁻⁸, and 2⁻⁶⁰ off below).
+static Expr withoutGradient(const Expr &v) { return (v * 0x1p60).unary<math::FloorOp>() * 0x1p-60; }
+
+// -(t · log x + (1 - t) · log(1 - x)), logarithms from -100 up, and PyTorch's derivative
+// (x - t) / max(x · (1 - x), 1e-12), which no composition of these functions has where x is 0 or 1:
+//   value + derivative · (x - x), where only the first x has a gradient
+static Value binaryCrossEntropy(const Expr &x, const Expr &t) {
+  auto clampedLog = [](const Expr &p) { return select(p <= 0, -100, max(log(p), -100)); };
+  Expr value = -(t * clampedLog(x) + (1 - t) * clampedLog(1 - x));
+  Expr derivative = (x - t) / max(x * (1 - x), 1e-12);
+  return withoutGradient(value) + withoutGradient(derivative) * (x - withoutGradient(x));
 }
 
 static Value elementLoss(OpBuilder &b, Location loc, StringRef name, Value x, Value t) {
   Type type = x.getType();
   Value one = splat(b, loc, type, 1);
-  if (name == "bce") {
-    // -(t · log x + (1 - t) · log(1 - x))
-    Value positive = mul(b, loc, t, clampedLog(b, loc, x));
-    Value negative = mul(b, loc, sub(b, loc, one, t), clampedLog(b, loc, sub(b, loc, one, x)));
-    return arith::NegFOp::create(b, loc, add(b, loc, positive, negative));
-  }
+  if (name == "bce")
+    return binaryCrossEntropy({b, loc, x}, {b, loc, t});
   if (name == "bce-with-logits") {
     // (1 - t) · x + log(1 + exp(-x))
     Value softplus = SoftplusOp::create(b, loc, type, arith::NegFOp::create(b, loc, x));

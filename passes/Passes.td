@@ -42,9 +42,9 @@ def PrepareTraining : MpcModulePass<"prepare-training"> {
     %y, %m, %v = mpc.batch_norm %x, %scale, %bias, %samples {…}
     return …, %wm', %wv'      // momentum · working + (1 - momentum) · batch, tied to the arguments of role "working_statistic"
     ```
-    Adds the arguments `samples` and, where an operator is random, `random_state`.
+    Adds the arguments `samples` and, where an operator is random, `random_state`. Where --freeze names a scale, bias or statistic (the importer's
+    attribute `mpc.frozen` on the argument), the node stays as it is.
   }];
-  let options = [Option<"freeze", "freeze", "std::string", "", "POSIX regular expression: parameters that are not trained">];
 }
 
 def AttachLoss : MpcModulePass<"attach-loss"> {

@@ -11,9 +11,11 @@
 
 #include "passes/Plan.h"
 #include "compiler/codegen/Kernel.h"
+#include "compiler/codegen/gpu/Group.h"
 #include "compiler/codegen/gpu/Product.h"
 #include "mlir/IR/SymbolTable.h"
 #include "passes/Clustering.h"
+#include "passes/Grouping.h"
 #include "passes/Passes.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SetVector.h"
@@ -91,18 +93,29 @@ private:
   Regions &regions;
   SymbolTable &symbols;
   bool isGpu;
+  int64_t groups = 0;
   OpBuilder b;
   DenseMap<Value, BufferAttr> buffers; ///< of values that are no reshapes
   DenseMap<Operation *, SmallVector<Operation *>>
       before; ///< readers that have to run before an operation overwrites
+  DenseMap<Value, std::pair<Value, int64_t>> places; ///< of scalars: a table, and the byte there
+  DenseMap<Operation *, int64_t> memberScratch;      ///< of the launches of groups
 
   FailureOr<BufferAttr> placeNamed(DictionaryAttr attributes, Type type, Twine what);
+  struct Target {
+    BufferAttr buffer;
+    BlockArgument replaced; ///< null: nothing is there before
+  };
+  FailureOr<Target> targetOf(unsigned i);
   LogicalResult placeArguments();
   LogicalResult placeResults();
   bool canOverwrite(OpResult result, BlockArgument argument);
   bool runsBefore(Operation *first, Operation *second);
   Value copyOf(Value v);
+  void placeTables();
   void reorder();
+  void markGroup(ArrayRef<Operation *> members);
+  DenseMap<Operation *, int> positions();
   int64_t scratchOf(Operation *op);
   void placeArena();
   void annotate();
@@ -288,24 +301,40 @@ Value EntryPlan::copyOf(Value v) {
       .getResult(0);
 }
 
+/// Where result i goes, and the argument that is there.
+FailureOr<EntryPlan::Target> EntryPlan::targetOf(unsigned i) {
+  if (auto tied = function.getResultAttrOfType<IntegerAttr>(i, MpcDialect::kTiedAttr)) {
+    BlockArgument replaced = block.getArgument(tied.getInt());
+    return Target{buffers[replaced], replaced};
+  }
+  Type type = block.getTerminator()->getOperand(i).getType();
+  auto buffer = placeNamed(function.getResultAttrDict(i), type, "result " + Twine(i));
+  if (failed(buffer))
+    return failure();
+  Target target{*buffer, {}};
+  for (BlockArgument argument : block.getArguments())
+    if (buffers[argument] == *buffer)
+      target.replaced = argument;
+  return target;
+}
+
 LogicalResult EntryPlan::placeResults() {
+  SmallVector<Target> targets;
+  llvm::SmallPtrSet<Value, 8> overwritten;
   for (OpOperand &operand : block.getTerminator()->getOpOperands()) {
-    unsigned i = operand.getOperandNumber();
-    BufferAttr target;
-    BlockArgument replaced;
-    if (auto tied = function.getResultAttrOfType<IntegerAttr>(i, MpcDialect::kTiedAttr)) {
-      replaced = block.getArgument(tied.getInt());
-      target = buffers[replaced];
-    } else {
-      auto buffer =
-          placeNamed(function.getResultAttrDict(i), operand.get().getType(), "result " + Twine(i));
-      if (failed(buffer))
-        return failure();
-      target = *buffer;
-      for (BlockArgument argument : block.getArguments())
-        if (buffers[argument] == target)
-          replaced = argument;
-    }
+    auto target = targetOf(operand.getOperandNumber());
+    if (failed(target))
+      return failure();
+    targets.push_back(*target);
+    if (target->replaced && stripReshapes(operand.get()) != target->replaced)
+      overwritten.insert(target->replaced);
+  }
+  // An argument that is returned elsewhere and overwritten is copied first.
+  for (OpOperand &operand : block.getTerminator()->getOpOperands())
+    if (overwritten.contains(stripReshapes(operand.get())))
+      operand.set(copyOf(operand.get()));
+  for (OpOperand &operand : block.getTerminator()->getOpOperands()) {
+    auto [target, replaced] = targets[operand.getOperandNumber()];
     Value base = stripReshapes(operand.get());
     bool isEmpty = cast<RankedTensorType>(base.getType()).getNumElements() == 0;
     if ((replaced && base == replaced) || isEmpty)
@@ -316,15 +345,47 @@ LogicalResult EntryPlan::placeResults() {
     if (!direct) {
       operand.set(copyOf(operand.get()));
       base = operand.get();
-      if (replaced)
-        canOverwrite(cast<OpResult>(base), replaced);
+      if (replaced && !canOverwrite(cast<OpResult>(base), replaced))
+        return function.emitOpError()
+               << "result " << operand.getOperandNumber() << " overwrites argument "
+               << replaced.getArgNumber() << ", which another result returns as it was";
     }
     buffers[base] = target;
   }
   return success();
 }
 
-/// Keeps the order, but for operations that wait until what they overwrite has been read.
+/// A launch that does nothing but join scalars to a table, which this function alone writes, is not
+/// needed where each is computed in its place. Only launches may read such a scalar: what else does
+/// counts on a buffer's alignment.
+void EntryPlan::placeTables() {
+  if (!isGpu)
+    return;
+  for (LaunchOp launch : block.getOps<LaunchOp>()) {
+    SmallVector<OpResult> scalars = joinedScalars(launch, symbols);
+    Value table = launch->getNumResults() ? launch->getResult(0) : Value();
+    auto known = buffers.find(table);
+    bool isFree =
+        known == buffers.end() || llvm::none_of(block.getArguments(), [&](BlockArgument argument) {
+          return buffers[argument] == known->second;
+        });
+    bool fits = !scalars.empty() && isFree && llvm::all_of(scalars, [&](OpResult scalar) {
+      llvm::SmallSetVector<Operation *, 8> readers;
+      readersOf(scalar, readers);
+      return !buffers.count(scalar) && !places.count(scalar) &&
+             llvm::all_of(readers, llvm::IsaPred<LaunchOp>);
+    });
+    if (!fits)
+      continue;
+    int64_t bytes = tensorBytes(table.getType()) / static_cast<int64_t>(scalars.size());
+    for (auto [i, scalar] : llvm::enumerate(scalars))
+      places[scalar] = {table, static_cast<int64_t>(i) * bytes};
+    launch->setAttr(gpu::kPlacedAttr, b.getUnitAttr());
+  }
+}
+
+/// Keeps the order, but for operations that wait until what they overwrite has been read, and on a
+/// GPU for launches that run together.
 void EntryPlan::reorder() {
   SmallVector<Operation *> ops;
   DenseMap<Operation *, int> position;
@@ -345,18 +406,49 @@ void EntryPlan::reorder() {
     for (Operation *reader : before.lookup(op))
       waitFor(reader);
   }
+  // Operations that run together are one unit, the number of its first.
+  SmallVector<int> unit = llvm::to_vector(llvm::seq<int>(0, ops.size()));
+  if (isGpu)
+    unit = groupLaunches(ops, next, symbols, [&](Value v) {
+      return isa<BlockArgument>(v) || buffers.count(v) || places.count(v);
+    });
+  SmallVector<SmallVector<int, 1>> members(ops.size());
+  std::fill(waiting.begin(), waiting.end(), 0);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    members[unit[i]].push_back(i);
+    for (int user : next[i])
+      waiting[unit[user]] += unit[user] != unit[i];
+  }
   std::priority_queue<int, std::vector<int>, std::greater<>> ready;
   for (size_t i = 0; i < ops.size(); ++i)
-    if (waiting[i] == 0)
+    if (waiting[i] == 0 && !members[i].empty())
       ready.push(i);
   while (!ready.empty()) {
     int i = ready.top();
     ready.pop();
-    ops[i]->moveBefore(block.getTerminator());
-    for (int user : next[i])
-      if (--waiting[user] == 0)
-        ready.push(user);
+    SmallVector<Operation *> together;
+    for (int member : members[i]) {
+      together.push_back(ops[member]);
+      ops[member]->moveBefore(block.getTerminator());
+      for (int user : next[member])
+        if (unit[user] != i && --waiting[unit[user]] == 0)
+          ready.push(unit[user]);
+    }
+    if (together.size() > 1)
+      markGroup(together);
   }
+}
+
+void EntryPlan::markGroup(ArrayRef<Operation *> members) {
+  SmallVector<func::FuncOp> kernels;
+  for (Operation *member : members)
+    kernels.push_back(symbols.lookup<func::FuncOp>(cast<LaunchOp>(member).getKernel()));
+  bool isChunked = gpu::isChunked(kernels);
+  for (auto [member, kernel] : llvm::zip_equal(members, kernels)) {
+    member->setAttr(gpu::kGroupAttr, b.getI64IntegerAttr(groups));
+    memberScratch[member] = isChunked ? gpu::memberScratchBytes(kernel) : 0;
+  }
+  ++groups;
 }
 
 //===--------------------------------------------------------------------------------===//
@@ -392,6 +484,8 @@ static int64_t layOut(MutableArrayRef<Lifetime> lifetimes) {
 
 /// Bytes that running `op` needs besides its operands and results.
 int64_t EntryPlan::scratchOf(Operation *op) {
+  if (auto member = memberScratch.find(op); member != memberScratch.end())
+    return member->second;
   if (auto launch = dyn_cast<LaunchOp>(op)) {
     auto kernel = symbols.lookup<func::FuncOp>(launch.getKernel());
     return isGpu ? gpu::scratchBytes(kernel) : scratchBytes(kernel);
@@ -399,10 +493,29 @@ int64_t EntryPlan::scratchOf(Operation *op) {
   return isGpu && gpu::isProduct(op) ? gpu::productScratchBytes(op) : 0;
 }
 
-void EntryPlan::placeArena() {
+/// When an operation runs; those of a group at once.
+DenseMap<Operation *, int> EntryPlan::positions() {
   DenseMap<Operation *, int> position;
-  for (auto [i, op] : llvm::enumerate(block))
-    position[&op] = i;
+  int now = -1;
+  Attribute last;
+  for (Operation &op : block) {
+    Attribute group = op.getAttr(gpu::kGroupAttr);
+    now += !group || group != last;
+    last = group;
+    position[&op] = now;
+  }
+  return position;
+}
+
+void EntryPlan::placeArena() {
+  DenseMap<Operation *, int> position = positions();
+  DenseMap<Value, std::pair<int, int>> tables; // from the first scalar's writer to the last reader
+  for (auto &[scalar, place] : places) {
+    int written = position.lookup(scalar.getDefiningOp());
+    auto [entry, isNew] = tables.try_emplace(place.first, written, lastUse(place.first, position));
+    entry->second.first = std::min(entry->second.first, written);
+    entry->second.second = std::max(entry->second.second, lastUse(scalar, position));
+  }
   SmallVector<Lifetime> lifetimes;
   SmallVector<Value> values;
   SmallVector<Operation *> scratchOwners;
@@ -410,10 +523,12 @@ void EntryPlan::placeArena() {
     if (isa<ReshapeOp, arith::ConstantOp>(op))
       continue;
     for (Value result : op.getResults()) {
-      if (buffers.count(result))
+      if (buffers.count(result) || places.count(result))
         continue;
-      lifetimes.push_back(
-          {aligned(tensorBytes(result.getType())), position[&op], lastUse(result, position)});
+      std::pair<int, int> used{position[&op], lastUse(result, position)};
+      if (auto table = tables.find(result); table != tables.end())
+        used = table->second;
+      lifetimes.push_back({aligned(tensorBytes(result.getType())), used.first, used.second});
       values.push_back(result);
     }
   }
@@ -425,6 +540,11 @@ void EntryPlan::placeArena() {
   regions.growArena(layOut(lifetimes));
   for (auto [i, value] : llvm::enumerate(values))
     buffers[value] = BufferAttr::get(b.getContext(), mpc::RegionKind::arena, lifetimes[i].offset);
+  for (auto &[scalar, place] : places) {
+    BufferAttr table = buffers[place.first];
+    buffers[scalar] =
+        BufferAttr::get(b.getContext(), table.getRegion(), table.getOffset() + place.second);
+  }
   for (auto [i, owner] : llvm::enumerate(scratchOwners))
     owner->setAttr("mpc.scratch", BufferAttr::get(b.getContext(), mpc::RegionKind::arena,
                                                   lifetimes[values.size() + i].offset));
@@ -448,6 +568,7 @@ LogicalResult EntryPlan::run() {
     buffers[constant] = regions.placeConstant(constant.getValue(), tensorBytes(constant.getType()));
   if (failed(placeArguments()) || failed(placeResults()))
     return failure();
+  placeTables();
   reorder();
   placeArena();
   annotate();

@@ -41,11 +41,6 @@ static bool isF32(Value v) {
   return type && type.getElementType().isF32();
 }
 
-static bool isFloatTensor(Value v) {
-  auto type = dyn_cast<RankedTensorType>(v.getType());
-  return type && isa<FloatType>(type.getElementType());
-}
-
 bool PrecisionPlan::concerns(Operation *op) {
   bool any = false;
   for (ValueRange values : {ValueRange(op->getOperands()), ValueRange(op->getResults())})
@@ -72,23 +67,22 @@ const PrecisionPlan::Decision *PrecisionPlan::decision(Operation *op) const {
   return it == decisions.end() ? nullptr : &it->second;
 }
 
-static bool matches(const std::vector<std::shared_ptr<llvm::Regex>> &regexes, StringRef name) {
-  return !name.empty() && llvm::any_of(regexes, [&](auto &regex) { return regex->match(name); });
-}
-
-// By the node's name, the names of graph outputs the operation makes, or parameters it reads.
+// By the node's name, the names of graph outputs the operation makes, or weights it reads, also
+// through casts and index maps.
 PrecisionPlan::Forced PrecisionPlan::forced(Operation *op) {
   SmallVector<StringRef> names{nodeOf(op)};
   for (OpOperand &use : terminatorOf(f)->getOpOperands())
     if (use.get().getDefiningOp() == op)
       names.push_back(resultName(f, use.getOperandNumber()));
   for (Value operand : op->getOperands())
-    if (auto argument = dyn_cast<BlockArgument>(operand))
-      if (argumentRole(f, argument.getArgNumber()) == "parameter")
+    if (BlockArgument argument = argumentBehind(operand)) {
+      StringRef role = argumentRole(f, argument.getArgNumber());
+      if (role == "parameter" || role == "constant")
         names.push_back(argumentName(f, argument.getArgNumber()));
-  if (llvm::any_of(names, [&](StringRef name) { return matches(overrides.keepFp32, name); }))
+    }
+  if (llvm::any_of(names, [&](StringRef name) { return overrides.keepFp32.names(name); }))
     return Forced::f32;
-  if (llvm::any_of(names, [&](StringRef name) { return matches(overrides.allowHalf, name); }))
+  if (llvm::any_of(names, [&](StringRef name) { return overrides.allowHalf.names(name); }))
     return Forced::half;
   return Forced::no;
 }
@@ -148,30 +142,35 @@ void PrecisionPlan::decideArguments() {
       continue;
     unsigned i = argument.getArgNumber();
     StringRef role = argumentRole(f, i), name = argumentName(f, i);
-    bool follows = role == "parameter" || f.getArgAttr(i, "mpc.frozen");
+    bool follows = role == "parameter" || role == "constant";
     states[argument] = follows ? State::follow : State::f32;
-    if (matches(overrides.keepFp32, name))
+    // A constant that is too large to stand in the text: the importer has looked at its elements.
+    if (auto range = f.getArgAttrOfType<DenseF64ArrayAttr>(i, "mpc.magnitudes"))
+      misfits[argument] =
+          !llvm::all_of(range.asArrayRef(), [&](double x) { return fitsHalf(APFloat(x)); });
+    if (overrides.keepFp32.names(name))
       states[argument] = State::f32;
-    else if (role == "input" && matches(overrides.allowHalf, name))
+    else if (role == "input" && overrides.allowHalf.names(name))
       states[argument] = State::half;
   }
 }
 
 // No finite value overflows, none but zero becomes zero.
+bool PrecisionPlan::fitsHalf(APFloat x) {
+  if (!x.isFinite() || x.isZero())
+    return true;
+  bool lossy;
+  x.convert(half.getFloatSemantics(), APFloat::rmNearestTiesToEven, &lossy);
+  return x.isFinite() && !x.isZero();
+}
+
 bool PrecisionPlan::fitsHalf(Attribute constant) {
   auto elements = dyn_cast_or_null<DenseFPElementsAttr>(constant);
   if (!elements)
     return true;
-  auto fits = [&](APFloat x) {
-    if (!x.isFinite() || x.isZero())
-      return true;
-    bool lossy;
-    x.convert(half.getFloatSemantics(), APFloat::rmNearestTiesToEven, &lossy);
-    return x.isFinite() && !x.isZero();
-  };
   if (elements.isSplat())
-    return fits(elements.getSplatValue<APFloat>());
-  return llvm::all_of(elements.getValues<APFloat>(), fits);
+    return fitsHalf(elements.getSplatValue<APFloat>());
+  return llvm::all_of(elements.getValues<APFloat>(), [&](APFloat x) { return fitsHalf(x); });
 }
 
 // Known at compile time: made of constants alone.

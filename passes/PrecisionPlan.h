@@ -11,6 +11,7 @@
 #include "PrecisionTable.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/Regex.h"
 #include <memory>
 
@@ -29,9 +30,18 @@ PrecisionKind precisionKind(mlir::Operation *op);
 /// The operands of a view whose type the result has.
 llvm::SmallVector<unsigned> viewOperands(mlir::Operation *op);
 
-/// Regular expressions of --keep-fp32 and --allow-half.
+/// --keep-fp32 or --allow-half.
+struct PrecisionOverride {
+  std::vector<std::shared_ptr<llvm::Regex>> regexes;
+  llvm::StringSet<> nodes; ///< named by a result, which the importer has looked up
+
+  bool names(llvm::StringRef name) const {
+    return !name.empty() &&
+           (nodes.contains(name) || llvm::any_of(regexes, [&](auto &r) { return r->match(name); }));
+  }
+};
 struct PrecisionOverrides {
-  std::vector<std::shared_ptr<llvm::Regex>> keepFp32, allowHalf;
+  PrecisionOverride keepFp32, allowHalf;
 };
 
 class PrecisionPlan {
@@ -69,6 +79,7 @@ private:
   PrecisionClass classOf(mlir::Operation *op, PrecisionKind kind);
   Forced forced(mlir::Operation *op);
   Inputs inputsOf(mlir::Operation *op, llvm::ArrayRef<unsigned> operands);
+  bool fitsHalf(llvm::APFloat x);
   bool fitsHalf(mlir::Attribute constant);
   bool isStatic(mlir::Value v);
   bool countsSamples(mlir::Value v);

@@ -15,7 +15,6 @@
 #include "compiler/ops/BatchAnalysis.h"
 #include "compiler/ops/Build.h"
 #include "llvm/ADT/MapVector.h"
-#include "llvm/Support/Regex.h"
 
 namespace mpc {
 #define GEN_PASS_DEF_PREPARETRAINING
@@ -27,14 +26,9 @@ using namespace mpc;
 
 namespace {
 struct PrepareTraining : mpc::impl::PrepareTrainingBase<PrepareTraining> {
-  using PrepareTrainingBase::PrepareTrainingBase;
   void runOnOperation() override;
 
 private:
-  std::shared_ptr<llvm::Regex> frozen; // shared: a pass is copied
-  std::string nameOfArgument(Value v);
-  bool matchesFreeze(Value v);
-  void freezeParameters(func::FuncOp forward);
   void disarm(func::FuncOp predict);
   void rearm(func::FuncOp forward, const BatchAnalysis &analysis, Value samples);
   Value presentRows(OpBuilder &b, BatchNormInferenceOp norm, const BatchAnalysis &analysis,
@@ -43,29 +37,10 @@ private:
 };
 } // namespace
 
-std::string PrepareTraining::nameOfArgument(Value v) {
-  auto argument = dyn_cast<BlockArgument>(v);
-  auto f = argument ? dyn_cast<func::FuncOp>(argument.getOwner()->getParentOp()) : func::FuncOp();
-  return f ? argumentName(f, argument.getArgNumber()).str() : "";
-}
-
-bool PrepareTraining::matchesFreeze(Value v) {
-  std::string name = nameOfArgument(v);
-  return frozen && !name.empty() && frozen->match(name);
-}
-
-void PrepareTraining::freezeParameters(func::FuncOp forward) {
-  int64_t count = 0;
-  for (BlockArgument parameter : argumentsOf(forward, "parameter"))
-    if (matchesFreeze(parameter)) {
-      setArgumentRole(forward, parameter.getArgNumber(), "constant");
-      forward.setArgAttr(parameter.getArgNumber(), "mpc.frozen", UnitAttr::get(&getContext()));
-      ++count;
-    }
-  if (frozen)
-    addNote(getOperation(), "--freeze=" + freeze + ": " + Twine(count) +
-                                (count == 1 ? " parameter is" : " parameters are") +
-                                " not trained");
+// The importer has decided what --freeze names.
+static bool isFrozen(func::FuncOp f, Value v) {
+  BlockArgument argument = argumentBehind(v);
+  return argument && f.getArgAttr(argument.getArgNumber(), "mpc.frozen");
 }
 
 // Inference mode: dropout is the identity and keeps everything.
@@ -122,9 +97,9 @@ void PrepareTraining::rearm(func::FuncOp forward, const BatchAnalysis &analysis,
       auto argument = dyn_cast<BlockArgument>(v);
       return argument && argumentRole(forward, argument.getArgNumber()) == "statistic";
     };
-    bool isFrozen = matchesFreeze(norm.getScale()) || matchesFreeze(norm.getBias()) ||
-                    matchesFreeze(mean) || matchesFreeze(variance);
-    if (isFrozen || !isStatistic(mean) || !isStatistic(variance)) {
+    bool frozen = llvm::any_of(ArrayRef<Value>{norm.getScale(), norm.getBias(), mean, variance},
+                               [&](Value v) { return isFrozen(forward, v); });
+    if (frozen || !isStatistic(mean) || !isStatistic(variance)) {
       ++kept;
       continue;
     }
@@ -215,16 +190,6 @@ void PrepareTraining::runOnOperation() {
   func::FuncOp forward = findFunction(module, "forward");
   if (!forward)
     return;
-  if (!freeze.empty()) {
-    frozen = std::make_shared<llvm::Regex>(freeze);
-    std::string why;
-    if (!frozen->isValid(why)) {
-      emitError(forward.getLoc()) << "--freeze=" << freeze
-                                  << ": not a POSIX extended regular expression: " << why;
-      return signalPassFailure();
-    }
-  }
-  freezeParameters(forward);
   func::FuncOp predict = forward.clone();
   predict.setSymName("predict");
   module.insert(std::next(forward->getIterator()), predict);

@@ -38,7 +38,7 @@ static Polynomial times(const Polynomial &a, const Polynomial &b) {
   return product;
 }
 
-static std::optional<double> numberOf(Value v) {
+std::optional<double> mpc::numberOf(Value v) {
   DenseFPElementsAttr elements;
   if (!matchPattern(v, m_Constant(&elements)) || !elements.isSplat())
     return std::nullopt;

@@ -4,12 +4,14 @@
 // class, derivative and library call, which its pieces could not have; so they are
 // recognized here, once, for every target:
 //
-//   add(matmul(x, w), broadcast(b))                      → matmul x, w bias b     (also behind a
-//   reshape, and conv) 0.5·x·(1 + erf(x/√2)), in any arrangement            → gelu x 0.5·x·(1 +
-//   tanh(√(2/π)·(x + 0.044715·x³)))           → gelu x {approximate} (x - mean x)/√(mean (x - mean
-//   x)² + ε) · s + b       → layer_norm x, s bias b
+//   add(matmul(x, w), broadcast(b))                   → matmul x, w bias b
+//                                                       (also behind a reshape, and conv)
+//   0.5·x·(1 + erf(x/√2)), in any arrangement         → gelu x
+//   0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))        → gelu x {approximate}
+//   (x - mean x)/√(mean (x - mean x)² + ε) · s + b    → layer_norm x, s bias b
 //
-// Only exact matches: an intermediate value with another use stays, and so does all of it.
+// Only whole matches: an intermediate value with another use stays, and so does all of it. Numbers
+// may differ from these by what an exporter's f32 arithmetic makes of them.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -91,13 +93,6 @@ static bool raiseBias(arith::AddFOp sum) {
 // Layer normalization
 //===----------------------------------------------------------------------------===//
 
-static std::optional<double> splatOf(Value v) {
-  DenseFPElementsAttr elements;
-  if (!matchPattern(v, m_Constant(&elements)) || !elements.isSplat())
-    return std::nullopt;
-  return elements.getSplatValue<APFloat>().convertToDouble();
-}
-
 namespace {
 /// Matches from the quotient d / √(var + ε) upwards.
 struct NormMatch {
@@ -141,10 +136,10 @@ Value NormMatch::meanOf(Value mean) {
     return {};
   double factor = 0;
   if (auto quotient = mean.getDefiningOp<arith::DivFOp>()) {
-    if (auto n = splatOf(quotient.getRhs()))
+    if (auto n = numberOf(quotient.getRhs()))
       factor = 1 / *n;
   } else if (auto product = mean.getDefiningOp<arith::MulFOp>()) {
-    if (auto n = splatOf(product.getRhs()))
+    if (auto n = numberOf(product.getRhs()))
       factor = *n;
   }
   if (factor == 0)
@@ -199,7 +194,7 @@ bool NormMatch::match(Value normalized) {
       if (auto rsqrt = inverse.getDefiningOp<math::RsqrtOp>()) {
         variance = through(rsqrt, 0);
       } else if (auto reciprocal = inverse.getDefiningOp<arith::DivFOp>();
-                 reciprocal && splatOf(reciprocal.getLhs()) == 1.0) {
+                 reciprocal && numberOf(reciprocal.getLhs()) == 1.0) {
         Value root = perRow(through(reciprocal, 1));
         if (auto sqrt = root ? root.getDefiningOp<math::SqrtOp>() : math::SqrtOp())
           variance = through(sqrt, 0);
@@ -215,7 +210,7 @@ bool NormMatch::match(Value normalized) {
   // v = mean d² + ε
   variance = perRow(variance);
   auto shifted = variance ? variance.getDefiningOp<arith::AddFOp>() : arith::AddFOp();
-  auto constant = shifted ? splatOf(shifted.getRhs()) : std::nullopt;
+  auto constant = shifted ? numberOf(shifted.getRhs()) : std::nullopt;
   if (!constant)
     return false;
   epsilon = *constant;

@@ -199,52 +199,52 @@ Value Emitter::emitMaxPoolGrad(MaxPoolGradOp op, const Affine &at) {
   return convert(sum[0], getElementTypeOrSelf(op.getType()), depth(at));
 }
 
+/// How many cells of a window count: per dimension those w < kernel with 0 ≤ first + w · dilation <
+/// size, where first is the place of cell 0. Before a limit lie clamp(⌈(limit - first) /
+/// dilation⌉, 0, kernel) of them; the code does not grow with the kernel.
 Value Emitter::divisor(const PoolWindow &window, ArrayRef<Affine> indices, ArrayRef<int64_t> input,
                        bool includePad, Type type) {
-  int64_t known = 1;
+  unsigned deepest = 0;
+  for (const Affine &i : indices)
+    deepest = std::max(deepest, depth(i));
+  double known = 1;
   Value count;
   for (size_t d = 0; d < window.rank(); ++d) {
     unsigned dim = window.first + d, rank = window.rank();
     int64_t before = includePad ? window.pads[d] : 0,
-            after = includePad ? window.pads[rank + d] : 0;
-    Value cells;
-    int64_t certain = 0;
-    for (int64_t w = 0; w < window.kernel[d]; ++w) {
-      Affine i = indices[dim] * window.strides[d] +
-                 Affine(w * window.dilations[d] - window.pads[d] + before);
-      Value valid = inside(i, input[dim] + before + after);
-      if (!valid) {
-        ++certain;
-        continue;
-      }
-      OpBuilder &b = at(depth(i));
-      Value one = arith::ExtUIOp::create(b, loc, b.getI32Type(), valid);
-      cells = cells ? arith::AddIOp::create(b, loc, cells, one).getResult() : one;
-    }
-    if (!cells) {
-      known *= certain;
+            after = includePad ? window.pads[rank + d] : 0, kernel = window.kernel[d],
+            dilation = window.dilations[d], size = input[dim] + before + after;
+    Affine first = indices[dim] * window.strides[d] + Affine(before - window.pads[d]);
+    auto [low, high] = range(first);
+    bool startsInside = low >= 0, endsInside = high + (kernel - 1) * dilation < size;
+    if (startsInside && endsInside) {
+      known *= static_cast<double>(kernel);
       continue;
     }
-    OpBuilder &b = at(depth(indices[dim]));
-    cells = arith::AddIOp::create(b, loc, cells,
-                                  arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(certain)));
-    unsigned deepest = 0;
-    for (const Affine &i : indices)
-      deepest = std::max(deepest, depth(i));
-    count = count ? arith::MulIOp::create(at(deepest), loc, count, cells).getResult() : cells;
+    auto cellsBefore = [&](int64_t limit) -> Value {
+      // ⌈a / b⌉ = ⌊(a + b - 1) / b⌋
+      Value value = index(Affine(limit + dilation - 1) - first), zero = constant(0),
+            step = constant(dilation), most = constant(kernel);
+      OpBuilder &b = at(depth(first));
+      value = arith::MaxSIOp::create(b, loc, value, zero);
+      if (dilation != 1)
+        value = arith::DivUIOp::create(b, loc, value, step);
+      return arith::MinSIOp::create(b, loc, value, most);
+    };
+    Value cells = endsInside ? constant(kernel) : cellsBefore(size), one = constant(1);
+    if (!startsInside) {
+      Value outside = cellsBefore(0);
+      cells = arith::SubIOp::create(at(depth(first)), loc, cells, outside);
+    }
+    // A window wholly outside divides zero by one.
+    OpBuilder &b = at(depth(first));
+    cells = arith::MaxSIOp::create(b, loc, cells, one);
+    Value factor = arith::SIToFPOp::create(b, loc, type, cells);
+    count = count ? arith::MulFOp::create(at(deepest), loc, count, factor).getResult() : factor;
   }
-  unsigned deepest = 0;
-  for (const Affine &i : indices)
-    deepest = std::max(deepest, depth(i));
   OpBuilder &b = at(deepest);
-  Value factor =
-      arith::ConstantOp::create(b, loc, b.getFloatAttr(type, static_cast<double>(known)));
-  if (!count)
-    return factor;
-  // A window wholly outside divides zero by one.
-  count = arith::MaxSIOp::create(b, loc, count,
-                                 arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(1)));
-  return arith::MulFOp::create(b, loc, arith::SIToFPOp::create(b, loc, type, count), factor);
+  Value factor = arith::ConstantOp::create(b, loc, b.getFloatAttr(type, known));
+  return count ? arith::MulFOp::create(b, loc, count, factor).getResult() : factor;
 }
 
 Value Emitter::emitAveragePool(AveragePoolOp op, const Affine &at) {

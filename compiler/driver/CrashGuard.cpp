@@ -8,6 +8,7 @@
 
 #include "compiler/driver/CrashGuard.h"
 #include "compiler/driver/Messages.h"
+#include "compiler/driver/PendingFile.h"
 #include "llvm/Support/CrashRecoveryContext.h"
 #include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/Signals.h"
@@ -28,6 +29,7 @@ constexpr const char kFault[] = "internal error (a fault of this program, not of
 [[noreturn]] void end(const char *what) {
   llvm::errs() << prefix << what << "\n";
   llvm::sys::RunInterruptHandlers();
+  removeTemporaryFolder();
   _exit(1);
 }
 
@@ -65,5 +67,6 @@ std::optional<int> mpc::runGuarded(llvm::StringRef program, llvm::StringRef mode
     return code;
   llvm::errs() << prefix << kFault << "\n";
   llvm::sys::RunInterruptHandlers();
+  removeTemporaryFolder();
   return std::nullopt;
 }

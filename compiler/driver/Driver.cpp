@@ -1,7 +1,7 @@
 //===- Driver.cpp - from options to files ----------------------------------------------------===//
 //
 // One ladder: import, the pass pipeline, text of the stage asked for, or object code and a
-// linked trainer. Every file is written beside its final name and renamed when it is whole.
+// linked trainer. Files: PendingFile.h.
 //
 //===--------------------------------------------------------------------------------------===//
 
@@ -10,6 +10,7 @@
 #include "compiler/driver/Link.h"
 #include "compiler/driver/Messages.h"
 #include "compiler/driver/Options.h"
+#include "compiler/driver/PendingFile.h"
 #include "compiler/driver/Pipeline.h"
 #include "compiler/driver/ProgramWriter.h"
 #include "compiler/driver/Registration.h"
@@ -25,8 +26,6 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
-#include "llvm/Support/Process.h"
-#include "llvm/Support/Signals.h"
 #include "llvm/Support/TargetSelect.h"
 
 using namespace mlir;
@@ -68,90 +67,6 @@ private:
   StringRef model;
 };
 
-/// A file beside its final name; renamed by keep(), else removed. The file behind a symbolic link
-/// is replaced, not the link; what exists and is no regular file (a pipe, /dev/null) is written
-/// directly, since a rename would put a file in its place.
-class OutputFile {
-public:
-  explicit OutputFile(StringRef wanted) : finalName(wanted.str()) {
-    fs::file_status status;
-    bool exists = !fs::status(wanted, status), direct = false;
-    std::error_code code;
-    if (exists) {
-      SmallString<256> real;
-      direct = status.type() != fs::file_type::regular_file;
-      if (!fs::real_path(wanted, real))
-        finalName = std::string(real);
-    }
-    if (direct)
-      code = fs::openFileForWrite(finalName, descriptor, fs::CD_OpenExisting);
-    else
-      code = createBeside();
-    if (code) {
-      name.clear();
-      error = "cannot write " + finalName + ": " + code.message();
-      return;
-    }
-    if (!direct)
-      llvm::sys::RemoveFileOnSignal(name);
-    stream = std::make_unique<llvm::raw_fd_ostream>(descriptor, true);
-  }
-  ~OutputFile() {
-    if (stream)
-      stream->clear_error(); // has been told; else the stream ends the process
-    stream.reset();
-    if (!name.empty())
-      (void)fs::remove(name);
-  }
-  /// Empty, or what went wrong.
-  std::string keep(unsigned mode) {
-    if (stream) {
-      stream->flush();
-      if (std::error_code code = stream->error()) {
-        stream->clear_error();
-        return "cannot write " + finalName + ": " + code.message();
-      }
-      stream.reset();
-    }
-    if (name.empty())
-      return "";
-    std::error_code code = fs::setPermissions(name, fs::perms(mode & ~fs::getUmask()));
-    if (!code)
-      code = fs::rename(name, finalName);
-    if (code)
-      return "cannot write " + finalName + ": " + code.message();
-    llvm::sys::DontRemoveFileOnSignal(name);
-    name.clear();
-    return "";
-  }
-  std::string finalName, error;
-  SmallString<256> name;
-  std::unique_ptr<llvm::raw_fd_ostream> stream;
-
-private:
-  /// A new file named after the final one. (LLVM's unique names take a '%' of the user's folder for
-  /// a pattern.)
-  std::error_code createBeside() {
-    std::error_code code = std::make_error_code(std::errc::file_exists);
-    for (unsigned i = 0; code == std::errc::file_exists && i < 100; ++i) {
-      name =
-          llvm::formatv("{0}.{1}-{2}.part", finalName, llvm::sys::Process::getProcessId(), i).str();
-      code = fs::openFileForWrite(name, descriptor, fs::CD_CreateNew);
-    }
-    return code;
-  }
-  int descriptor = -1;
-};
-
-struct TemporaryFolder {
-  SmallString<128> name;
-  std::error_code error = fs::createUniqueDirectory("mpc", name);
-  ~TemporaryFolder() {
-    if (!error)
-      (void)fs::remove_directories(name);
-  }
-};
-
 int writeText(const CompileOptions &options,
               llvm::function_ref<llvm::Error(llvm::raw_ostream &)> write) {
   if (options.output.empty() || options.output == "-") {
@@ -159,7 +74,7 @@ int writeText(const CompileOptions &options,
     llvm::outs().flush();
     return error ? fail(std::move(error)) : 0;
   }
-  OutputFile file(options.output);
+  PendingFile file(options.output);
   if (!file.error.empty())
     return fail(file.error);
   if (llvm::Error error = write(*file.stream))
@@ -205,6 +120,8 @@ public:
     import.dims = options.dims;
     import.trainRegex = options.trainRegex;
     import.freezeRegex = options.freezeRegex;
+    import.keepFp32 = options.keepFp32;
+    import.allowHalf = options.allowHalf;
     import.lossInput = options.lossInput;
     import.supported = isSupportedOperator;
     module = importOnnx(options.model, import, weights, context);
@@ -267,7 +184,7 @@ private:
     if (temporary.error)
       return fail("cannot make a temporary folder: " + temporary.error.message());
     ProgramData data;
-    data.dataPath = (temporary.name + "/data").str();
+    data.dataPath = temporary.file("data");
     if (int code = writeData(data, images))
       return code;
     if (isGpu()) { // its kernels are data
@@ -277,7 +194,7 @@ private:
     }
     std::string output = options.output.empty() ? path::stem(options.model).str() : options.output;
     if (options.stage == Stage::object) {
-      OutputFile file(options.output.empty() ? output + ".o" : output);
+      PendingFile file(options.output.empty() ? output + ".o" : output);
       if (!file.error.empty())
         return fail(file.error);
       if (file.name.empty())
@@ -321,22 +238,21 @@ private:
 
   int link(TemporaryFolder &temporary, const CpuTargetOptions &target, const ProgramData &data,
            StringRef output) {
-    std::string object = (temporary.name + "/program.o").str();
+    std::string object = temporary.file("program.o");
     if (llvm::Error error = emitProgramObject(*module, data, target, object))
       return fail(std::move(error));
     bool bundled = !options.bundle.empty();
-    std::string folder = (temporary.name + "/linked").str();
-    std::string linked = (folder + "/" + path::filename(output)).str();
+    std::string folder = temporary.folder("linked"), messages = temporary.file("link.txt");
+    std::string linked = temporary.file("linked/" + path::filename(output));
     if (std::error_code code = fs::create_directory(folder))
       return fail("cannot make the temporary folder " + folder + ": " + code.message());
     if (!bundled) {
-      OutputFile file(output);
+      PendingFile file(output);
       if (!file.error.empty())
         return fail(file.error);
       // Linked elsewhere and copied: the linker maps its output, which crashes it where the disk is
       // full.
-      if (llvm::Error error =
-              linkTrainer(object, linked, temporary.name, LibrarySearch::here, !isGpu()))
+      if (llvm::Error error = linkTrainer(object, linked, messages, LibrarySearch::here, !isGpu()))
         return fail(std::move(error));
       auto program =
           llvm::MemoryBuffer::getFile(linked, /*IsText=*/false, /*RequiresNullTerminator=*/false);
@@ -347,8 +263,7 @@ private:
       std::string problem = file.keep(0777);
       return problem.empty() ? 0 : fail(problem);
     }
-    if (llvm::Error error =
-            linkTrainer(object, linked, temporary.name, LibrarySearch::bundle, !isGpu()))
+    if (llvm::Error error = linkTrainer(object, linked, messages, LibrarySearch::bundle, !isGpu()))
       return fail(std::move(error));
     if (llvm::Error error = bundleTrainer(linked, options.bundle, !isGpu()))
       return fail(std::move(error));

@@ -2,7 +2,7 @@
 
 #include "KernelTraffic.h"
 #include "MpcDialect.h"
-#include "compiler/codegen/gpu/Launch.h"
+#include "compiler/codegen/gpu/Group.h"
 #include "compiler/driver/Reports.h"
 #include "passes/OperationFacts.h"
 #include "llvm/ADT/BitVector.h"
@@ -15,7 +15,7 @@ namespace {
 class Entry {
 public:
   explicit Entry(func::FuncOp entry);
-  KernelTraffic traffic();
+  KernelTraffic traffic(const gpu::GroupIndex &groups);
 
 private:
   /// The commands that read the value, through reshapes, in order; the function's end is one.
@@ -118,7 +118,7 @@ int64_t Entry::necessaryFor(Value value, std::optional<unsigned> writer) const {
   return (isWritten ? tensorBytes(value.getType()) : 0) + chain(kernels) * bytes;
 }
 
-KernelTraffic Entry::traffic() {
+KernelTraffic Entry::traffic(const gpu::GroupIndex &groups) {
   KernelTraffic t;
   for (Value argument : entry.getArguments())
     t.necessary += necessaryFor(argument, std::nullopt);
@@ -133,12 +133,17 @@ KernelTraffic Entry::traffic() {
     if (auto launch = dyn_cast<LaunchOp>(command)) {
       auto kernel =
           SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(launch, launch.getKernelAttr());
-      ++t.kernels;
-      t.gpuFunctions += gpu::functions(kernel).size();
+      t.kernels += !launch->hasAttr(gpu::kPlacedAttr);
+      if (const gpu::Group *group = groups.find(launch))
+        t.gpuFunctions += group->functions.size();
+      else if (!gpu::GroupIndex::isSilent(launch))
+        t.gpuFunctions += gpu::functions(kernel).size();
       t.moved += movedBytes(command);
     }
   }
   return t;
 }
 
-KernelTraffic mpc::kernelTraffic(func::FuncOp entry) { return Entry(entry).traffic(); }
+KernelTraffic mpc::kernelTraffic(func::FuncOp entry, const gpu::GroupIndex &groups) {
+  return Entry(entry).traffic(groups);
+}

@@ -5,6 +5,10 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
+namespace mpc::gpu {
+class GroupIndex;
+} // namespace mpc::gpu
+
 namespace mpc {
 
 struct KernelTraffic {
@@ -22,8 +26,8 @@ struct KernelTraffic {
   int64_t necessary = 0;
 };
 
-/// Of a planned entry point.
-KernelTraffic kernelTraffic(mlir::func::FuncOp entry);
+/// Of a planned entry point; `groups` are the module's.
+KernelTraffic kernelTraffic(mlir::func::FuncOp entry, const gpu::GroupIndex &groups);
 
 } // namespace mpc
 

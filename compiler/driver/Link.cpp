@@ -1,15 +1,18 @@
 //===- Link.cpp - an object file becomes a trainer --------------------------------------------===//
 
 #include "Link.h"
+#include "compiler/driver/PendingFile.h"
 #include "compiler/driver/Version.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
+#include "llvm/Support/Signals.h"
 #include <optional>
 
 using namespace llvm;
+using mpc::PendingFile;
 namespace path = llvm::sys::path;
 namespace fs = llvm::sys::fs;
 
@@ -59,8 +62,8 @@ Expected<std::string> mpc::runtimeFolder() {
   return std::string(folder);
 }
 
-Error mpc::linkTrainer(StringRef object, StringRef output, StringRef temporaryFolder,
-                       LibrarySearch search, bool needsOneDnn) {
+Error mpc::linkTrainer(StringRef object, StringRef output, StringRef messages, LibrarySearch search,
+                       bool needsOneDnn) {
   Expected<std::string> folder = runtimeFolder();
   if (!folder)
     return folder.takeError();
@@ -69,7 +72,6 @@ Error mpc::linkTrainer(StringRef object, StringRef output, StringRef temporaryFo
     return driver.takeError();
   std::string runtime = *folder + "/libmpc_runtime.a", onednn = *folder + "/libdnnl.so.3";
   StringRef searched = search == LibrarySearch::bundle ? StringRef("$ORIGIN") : StringRef(*folder);
-  std::string messages = (temporaryFolder + "/link.txt").str();
   // -Xlinker and not -Wl, since the folder's name may have a comma.
   SmallVector<StringRef> arguments = {
       *driver,          "-o",       output,   object,     runtime,  "-l:libz.a",
@@ -86,17 +88,16 @@ Error mpc::linkTrainer(StringRef object, StringRef output, StringRef temporaryFo
 
 namespace {
 
-/// Copies through a new file that is renamed, so that a half-written library never has the final
-/// name.
-Error copyFile(const Twine &from, const Twine &to) {
-  std::string part = (to + ".part").str();
-  std::error_code code = fs::copy_file(from, part);
-  if (!code)
-    code = fs::rename(part, to);
-  if (!code)
-    return Error::success();
-  (void)fs::remove(part);
-  return problem("cannot copy " + from + " to " + to + ": " + code.message());
+/// A link in the bundle's place may lead to the system's library, which stays as it is.
+Error copyFile(const Twine &from, const Twine &to, unsigned mode = 0666) {
+  PendingFile file(to.str(), PendingFile::Links::replace);
+  if (!file.error.empty())
+    return problem(file.error);
+  file.stream.reset(); // written by its name
+  if (std::error_code code = fs::copy_file(from, file.name))
+    return problem("cannot copy " + from + " to " + to + ": " + code.message());
+  std::string failure = file.keep(mode);
+  return failure.empty() ? Error::success() : problem(failure);
 }
 
 /// The file of a library that comes with the compiler driver, which knows where it lies.
@@ -105,11 +106,13 @@ Expected<std::string> librarySource(StringRef driver, StringRef name) {
   int descriptor;
   if (std::error_code code = fs::createTemporaryFile("mpc-library", "txt", descriptor, answer))
     return problem("cannot make a temporary file: " + code.message());
+  sys::RemoveFileOnSignal(answer);
   (void)sys::fs::closeFile(descriptor);
   std::string question = ("-print-file-name=" + name).str();
   Error error = run(driver, {driver, question}, answer);
   ErrorOr<std::unique_ptr<MemoryBuffer>> text = MemoryBuffer::getFile(answer);
   (void)fs::remove(answer);
+  sys::DontRemoveFileOnSignal(answer);
   if (error)
     return error;
   StringRef found = text ? (*text)->getBuffer().trim() : "";
@@ -117,14 +120,6 @@ Expected<std::string> librarySource(StringRef driver, StringRef name) {
   if (!path::is_absolute(found) || fs::real_path(found, real))
     return problem("the library " + name + " was not found by " + driver);
   return std::string(real);
-}
-
-Error copyProgram(const Twine &from, const Twine &to) {
-  if (Error error = copyFile(from, to))
-    return error;
-  if (std::error_code code = fs::setPermissions(to, fs::perms(0777 & ~fs::getUmask())))
-    return problem("cannot make " + to + " executable: " + code.message());
-  return Error::success();
 }
 
 } // namespace
@@ -154,7 +149,9 @@ Error mpc::bundleTrainer(StringRef trainer, StringRef folder, bool needsOneDnn) 
       return error;
   }
   StringRef name = path::filename(trainer);
-  if (Error error = copyProgram(trainer, lib + "/" + name + ".trainer"))
+  constexpr unsigned kExecutable = 0777;
+  if (Error error = copyFile(trainer, lib + "/" + name + ".trainer", kExecutable))
     return error;
-  return copyProgram(launcher, folder + "/" + name); // last: where it is, the rest is, too
+  return copyFile(launcher, folder + "/" + name,
+                  kExecutable); // last: where it is, the rest is, too
 }

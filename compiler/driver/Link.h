@@ -16,9 +16,9 @@ enum class LibrarySearch { here, bundle };
 
 /// Links `object` with the runtime into the executable `output`. Runs the C++ compiler driver mpc
 /// was built with, or the one on PATH; nothing goes through a shell. An error tells the linker's
-/// first message. Programs for a GPU need no oneDNN.
-llvm::Error linkTrainer(llvm::StringRef object, llvm::StringRef output,
-                        llvm::StringRef temporaryFolder, LibrarySearch search, bool needsOneDnn);
+/// first message, which goes through the file `messages`. Programs for a GPU need no oneDNN.
+llvm::Error linkTrainer(llvm::StringRef object, llvm::StringRef output, llvm::StringRef messages,
+                        LibrarySearch search, bool needsOneDnn);
 
 /// Makes a bundle: `trainer`, linked with LibrarySearch::bundle, as FOLDER/lib/NAME.trainer, every
 /// shared library it needs but glibc's (and NVIDIA's) beside it, and FOLDER/NAME to start it

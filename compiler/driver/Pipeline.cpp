@@ -4,6 +4,7 @@
 #include "compiler/ops/OnnxConversion.h"
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
+#include "passes/PrepareGroups.h"
 
 using namespace mlir;
 using namespace mpc;
@@ -25,7 +26,7 @@ void mpc::buildPipeline(OpPassManager &manager, const CompileOptions &o) {
   if (o.stage == Stage::core)
     return;
   manager.addPass(createRaisePatterns());
-  manager.addPass(createPrepareTraining({o.freezeRegex}));
+  manager.addPass(createPrepareTraining());
   AttachLossOptions loss;
   loss.loss = o.loss;
   loss.lossInput = o.lossInput;
@@ -59,6 +60,10 @@ void mpc::buildPipeline(OpPassManager &manager, const CompileOptions &o) {
   cleanUp(manager);
   manager.addPass(createExpandComposites());
   cleanUp(manager);
+  if (o.target == "cuda") {
+    manager.addPass(createPrepareGroups());
+    cleanUp(manager);
+  }
   manager.addPass(createPlaceRoundings()); // cleans up itself: fuse has to see what it has seen
   manager.addPass(createFuse());
   manager.addPass(createPlan({o.target}));

@@ -7,6 +7,7 @@
 
 #include "ProgramWriter.h"
 #include "compiler/codegen/Kernel.h"
+#include "compiler/codegen/gpu/Group.h"
 #include "compiler/codegen/gpu/Product.h"
 #include "compiler/driver/Link.h"
 #include "compiler/driver/Reports.h"
@@ -46,7 +47,10 @@ public:
   ProgramWriter(ModuleOp module, const CompileOptions &options, WeightStore &weights,
                 ArrayRef<DeviceImage> images, llvm::raw_ostream &data)
       : module(module), options(options), weights(weights), images(images), data(data),
-        isGpu(options.target == "cuda"), kernels(kernelIndex(module)) {}
+        isGpu(options.target == "cuda"), kernels(kernelIndex(module)) {
+    if (isGpu)
+      groups.emplace(module);
+  }
 
   llvm::Expected<std::string> write(const ExportTemplate *exported);
 
@@ -59,6 +63,8 @@ private:
   void constant(arith::ConstantOp op);
   llvm::Error commands(func::FuncOp function, json::Array &out);
   void launchCommands(LaunchOp launch, json::Array &out);
+  json::Array launchBuffers(LaunchOp launch);
+  void groupCommand(const gpu::Group &group, json::Array &out);
   void gpuFields(json::Object &command, ArrayRef<gpu::Function> functions, json::Array buffers);
   json::Array imageList();
   json::Value operand(Value value);
@@ -73,6 +79,7 @@ private:
   llvm::raw_ostream &data;
   bool isGpu;
   KernelIndex kernels;
+  std::optional<gpu::GroupIndex> groups; ///< of a GPU
   uint64_t written = 0;
   json::Array tensors;
   std::map<std::pair<std::string, std::string>, int64_t> tensorIds; // (role, name) → index
@@ -236,8 +243,8 @@ json::Object ProgramWriter::libraryCommand(Operation *op) {
   return object;
 }
 
-void ProgramWriter::launchCommands(LaunchOp launch, json::Array &out) {
-  auto kernel = module.lookupSymbol<func::FuncOp>(launch.getKernel());
+/// Arguments, results, scratch.
+json::Array ProgramWriter::launchBuffers(LaunchOp launch) {
   json::Array buffers;
   for (Value input : launch.getInputs())
     buffers.push_back(bufferArray(bufferOf(input)));
@@ -245,6 +252,38 @@ void ProgramWriter::launchCommands(LaunchOp launch, json::Array &out) {
     buffers.push_back(bufferArray(bufferOf(result)));
   if (auto scratch = launch->getAttrOfType<BufferAttr>("mpc.scratch"))
     buffers.push_back(bufferArray(scratch));
+  return buffers;
+}
+
+/// One command for all of them.
+void ProgramWriter::groupCommand(const gpu::Group &group, json::Array &out) {
+  int64_t bytes = 0;
+  json::Array members, shared;
+  for (auto [launch, words] : llvm::zip_equal(group.launches, group.words)) {
+    bytes += movedBytes(launch);
+    json::Array all = launchBuffers(launch), own;
+    if (members.empty())
+      for (unsigned position : group.shared)
+        shared.push_back(all[position]);
+    for (unsigned position : group.own)
+      own.push_back(all[position]);
+    members.push_back(json::Object{{"buffers", std::move(own)}, {"words", json::Array(words)}});
+  }
+  std::string name = func::FuncOp(group.kernel).getName().str();
+  json::Object command{{"kind", "kernel"}, {"node", name}, {"name", name}, {"bytes", bytes}};
+  gpuFields(command, group.functions, std::move(shared));
+  command["members"] = std::move(members);
+  out.push_back(std::move(command));
+}
+
+void ProgramWriter::launchCommands(LaunchOp launch, json::Array &out) {
+  if (isGpu && gpu::GroupIndex::isSilent(launch)) {
+    if (const gpu::Group *group = groups->find(launch))
+      groupCommand(*group, out);
+    return;
+  }
+  auto kernel = module.lookupSymbol<func::FuncOp>(launch.getKernel());
+  json::Array buffers = launchBuffers(launch);
   StringRef node = nodeOf(launch);
   json::Object command{{"kind", "kernel"},
                        {"node", json::fixUTF8(node.empty() ? launch.getKernel() : node)},
@@ -277,9 +316,13 @@ void ProgramWriter::launchCommands(LaunchOp launch, json::Array &out) {
 void ProgramWriter::gpuFields(json::Object &command, ArrayRef<gpu::Function> functions,
                               json::Array buffers) {
   json::Array list;
-  for (const gpu::Function &function : functions)
-    list.push_back(json::Object{
-        {"symbol", function.name}, {"grid", function.grid}, {"block", function.block}});
+  for (const gpu::Function &function : functions) {
+    json::Object object{
+        {"symbol", function.name}, {"grid", function.grid}, {"block", function.block}};
+    if (function.afterLibrary)
+      object["after_library"] = true;
+    list.push_back(std::move(object));
+  }
   command["functions"] = std::move(list);
   command["buffers"] = std::move(buffers);
 }

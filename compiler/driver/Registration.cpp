@@ -11,6 +11,7 @@
 #include "mlir/InitAllExtensions.h"
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
+#include "passes/PrepareGroups.h"
 
 using namespace mlir;
 
@@ -23,6 +24,7 @@ void mpc::registerDialects(DialectRegistry &registry) {
 
 void mpc::registerPasses() {
   registerMpcPasses();
+  registerPrepareGroups();
   registerCodegenPasses();
   registerTransformsPasses();
 }

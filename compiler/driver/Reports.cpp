@@ -2,6 +2,7 @@
 
 #include "Reports.h"
 #include "MpcDialect.h"
+#include "compiler/codegen/gpu/Group.h"
 #include "compiler/driver/KernelTraffic.h"
 #include "compiler/ops/Build.h"
 #include "compiler/ops/OnnxConversion.h"
@@ -9,6 +10,7 @@
 #include "passes/OperationFacts.h"
 #include "passes/Plan.h"
 #include "passes/PrecisionTable.h"
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/Format.h"
 
 using namespace mlir;
@@ -48,12 +50,13 @@ CostRow costOf(Operation &op) {
 }
 
 void printCost(ModuleOp module, llvm::raw_ostream &out) {
+  gpu::GroupIndex groups(module);
   for (auto function : module.getOps<func::FuncOp>()) {
     if (function->hasAttr(MpcDialect::kKernelAttr))
       continue;
     SmallVector<CostRow> rows;
     for (Operation &op : function.getBody().front())
-      if (isa<LaunchOp>(op) || isLibraryOp(&op))
+      if ((isa<LaunchOp>(op) && !op.hasAttr(gpu::kPlacedAttr)) || isLibraryOp(&op))
         rows.push_back(costOf(op));
     if (rows.empty())
       continue;
@@ -66,7 +69,7 @@ void printCost(ModuleOp module, llvm::raw_ostream &out) {
     out << "cost of " << function.getName() << ": " << rows.size() << " commands, "
         << llvm::format("%.6g", double(flops)) << " FLOPs in library calls, " << bytes
         << " bytes read and written\n";
-    KernelTraffic traffic = kernelTraffic(function);
+    KernelTraffic traffic = kernelTraffic(function, groups);
     out << "  " << traffic.kernels << " kernels (on a GPU " << traffic.gpuFunctions
         << " launches), " << traffic.libraryCalls << " library calls; the kernels move "
         << traffic.moved << " bytes, " << traffic.necessary << " are necessary\n";
@@ -103,6 +106,8 @@ bool asksFor(const CompileOptions &options, StringRef report) {
 
 int64_t mpc::movedBytes(Operation *command) {
   int64_t bytes = 0;
+  if (command->hasAttr(gpu::kPlacedAttr))
+    return 0;
   if (auto launch = dyn_cast<LaunchOp>(command)) {
     auto kernel =
         SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(launch, launch.getKernelAttr());
@@ -125,16 +130,31 @@ void mpc::printReports(ModuleOp planned, const CompileOptions &options, llvm::ra
   out.flush();
 }
 
+/// Whether training passes through an operator: all but these are differentiated.
+static StringRef gradientOf(StringRef name) {
+  return llvm::StringSwitch<StringRef>(name)
+      .Cases({"Ceil", "Floor", "Round", "Sign"}, "zero")
+      .Cases({"And", "Or", "Xor", "Not", "Equal", "Greater", "GreaterOrEqual", "Less",
+              "LessOrEqual", "IsInf", "IsNaN"},
+             "none: its result is true or false")
+      .Cases({"ArgMax", "ArgMin", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor",
+              "SequenceLength", "Shape", "Size"},
+             "none: its results are integers")
+      .Cases({"Constant", "ConstantOfShape", "EyeLike", "Range", "SequenceEmpty"},
+             "none: its result is a constant")
+      .Default("yes");
+}
+
 void mpc::printOperatorTable(llvm::raw_ostream &out) {
   const OnnxRegistry &registry = OnnxRegistry::get();
   SmallVector<StringRef> names;
   for (const auto &entry : registry.entries)
     names.push_back(entry.getKey());
   llvm::sort(names);
-  out << "| operator | since-versions | class | targets |\n|---|---|---|---|\n";
+  out << "| operator | since-versions | gradient | class | targets |\n|---|---|---|---|---|\n";
   for (StringRef name : names) {
     out << "| " << name << " | ";
     llvm::interleaveComma(registry.versions(name), out);
-    out << " | " << precisionClassName(name) << " | cpu, cuda |\n";
+    out << " | " << gradientOf(name) << " | " << precisionClassName(name) << " | cpu, cuda |\n";
   }
 }

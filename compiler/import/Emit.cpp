@@ -11,6 +11,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/Support/Path.h"
+#include <cmath>
 #include <onnx/defs/schema.h>
 
 using namespace mlir;
@@ -23,10 +24,10 @@ constexpr int64_t kLargeFloats = 1024, kLargeIntegers = int64_t(1) << 20;
 
 class Emitter {
 public:
-  Emitter(OnnxModel &model, const Roles &roles, const BatchAxes &batch, WeightStore &weights,
-          StringRef lossInput, MLIRContext &context, Problems &problems)
-      : model(model), roles(roles), batch(batch), weights(weights), lossInput(lossInput),
-        b(&context), problems(problems) {}
+  Emitter(OnnxModel &model, const Roles &roles, const BatchAxes &batch, const Overrides &overrides,
+          WeightStore &weights, StringRef lossInput, MLIRContext &context, Problems &problems)
+      : model(model), roles(roles), batch(batch), overrides(overrides), weights(weights),
+        lossInput(lossInput), b(&context), problems(problems) {}
   OwningOpRef<ModuleOp> run();
 
 private:
@@ -56,6 +57,7 @@ private:
   DictionaryAttr nameAndRole(StringRef name, StringRef role, Attribute weights = {});
   void addWeight(const ::onnx::TensorProto &tensor);
   std::optional<DataRange> weightData(const ::onnx::TensorProto &tensor);
+  Attribute magnitudes(const ::onnx::TensorProto &tensor, const DataRange &data);
   func::FuncOp createFunction();
   void addResults(func::FuncOp function);
   void addModuleAttributes(ModuleOp module);
@@ -68,6 +70,7 @@ private:
   OnnxModel &model;
   const Roles &roles;
   const BatchAxes &batch;
+  const Overrides &overrides;
   WeightStore &weights;
   StringRef lossInput;
   OpBuilder b;
@@ -176,13 +179,13 @@ Value Emitter::lookup(StringRef name) {
   return {};
 }
 
-/// Parameters and statistics, and what is too large to stand in the text.
+/// Parameters, frozen ones too, and statistics, and what is too large to stand in the text.
 bool Emitter::isArgument(const ::onnx::TensorProto &tensor) {
   InitializerRole role = roles.of.at(tensor.name());
   if (role == InitializerRole::unused)
     return false;
   bool isFloat = isFloatType(tensor.data_type());
-  return role != InitializerRole::constant ||
+  return role != InitializerRole::constant || roles.frozen.count(tensor.name()) ||
          elementCount(tensor.dims()) > (isFloat ? kLargeFloats : kLargeIntegers);
 }
 
@@ -434,6 +437,23 @@ std::optional<DataRange> Emitter::weightData(const ::onnx::TensorProto &tensor) 
   return DataRange{"", weights.append(wide), int64_t(wide.size())};
 }
 
+/// The smallest and the largest magnitude of a constant's elements but 0 and infinities; null where
+/// there is none. By these it is known whether it can be rounded to half.
+Attribute Emitter::magnitudes(const ::onnx::TensorProto &tensor, const DataRange &data) {
+  auto bytes = weights.bytes(data.file, data.offset, data.bytes);
+  if (!bytes) {
+    problems.add(llvm::toString(bytes.takeError()));
+    return {};
+  }
+  double smallest = std::numeric_limits<double>::infinity(), largest = 0;
+  for (int64_t i = 0, count = elementCount(tensor.dims()); i < count; ++i)
+    if (double x = std::abs(floatAt(*bytes, tensor.data_type(), i)); x > 0 && std::isfinite(x)) {
+      smallest = std::min(smallest, x);
+      largest = std::max(largest, x);
+    }
+  return largest > 0 ? Attribute(b.getDenseF64ArrayAttr({smallest, largest})) : Attribute();
+}
+
 void Emitter::addWeight(const ::onnx::TensorProto &tensor) {
   std::optional<DataRange> data = weightData(tensor);
   if (!data)
@@ -448,8 +468,14 @@ void Emitter::addWeight(const ::onnx::TensorProto &tensor) {
   bool wide = role == InitializerRole::parameter || (role == InitializerRole::statistic && isHalf);
   auto where = WeightsAttr::get(b.getContext(), data->file, data->offset, data->bytes,
                                 read.getElementType());
+  NamedAttrList attributes = nameAndRole(tensor.name(), roleName, where);
+  if (roles.frozen.count(tensor.name()))
+    attributes.set("mpc.frozen", b.getUnitAttr());
+  else if (role == InitializerRole::constant && isFloatType(tensor.data_type()))
+    if (Attribute range = magnitudes(tensor, *data))
+      attributes.set("mpc.magnitudes", range);
   arguments.push_back({tensor.name(), wide ? read.clone(b.getF32Type()) : read,
-                       nameAndRole(tensor.name(), roleName, where), read});
+                       attributes.getDictionary(b.getContext()), read});
 }
 
 /// @graph with its arguments defined by name, and without results.
@@ -515,6 +541,12 @@ void Emitter::addModuleAttributes(ModuleOp module) {
   module->setAttr("mpc.model", b.getStringAttr(llvm::sys::path::stem(model.path)));
   module->setAttr("mpc.notes", strings(notes));
   module->setAttr("mpc.left_out", strings(roles.leftOut));
+  if (int64_t opset = model.opset(""); opset > 0)
+    module->setAttr("mpc.opset", b.getI64IntegerAttr(opset));
+  if (!overrides.keepFp32.empty())
+    module->setAttr("mpc.keep_fp32", strings(overrides.keepFp32));
+  if (!overrides.allowHalf.empty())
+    module->setAttr("mpc.allow_half", strings(overrides.allowHalf));
 }
 
 OwningOpRef<ModuleOp> Emitter::run() {
@@ -544,8 +576,8 @@ OwningOpRef<ModuleOp> Emitter::run() {
 }
 
 OwningOpRef<ModuleOp> mpc::import::emitModule(OnnxModel &model, const Roles &roles,
-                                              const BatchAxes &batch, StringRef lossInput,
-                                              WeightStore &weights, MLIRContext &context,
-                                              Problems &problems) {
-  return Emitter(model, roles, batch, weights, lossInput, context, problems).run();
+                                              const BatchAxes &batch, const Overrides &overrides,
+                                              StringRef lossInput, WeightStore &weights,
+                                              MLIRContext &context, Problems &problems) {
+  return Emitter(model, roles, batch, overrides, weights, lossInput, context, problems).run();
 }

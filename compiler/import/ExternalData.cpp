@@ -30,7 +30,6 @@ namespace {
 /// Data of tensors outside the graph's initializers (attributes, subgraphs) are read into the
 /// model.
 constexpr int64_t kInlineLimit = int64_t(1) << 30;
-constexpr int64_t kKeepInFile = 4096;
 
 struct Location {
   std::string path;

@@ -164,11 +164,14 @@ bool BodyExpander::body(const onnx::NodeProto &node, onnx::FunctionProto &functi
 
 void BodyExpander::append(onnx::NodeProto &node) {
   onnx::FunctionProto function;
-  if (expanded >= kMostExpansions || !body(node, function)) {
+  if (!body(node, function)) {
     result.Add()->Swap(&node);
     return;
   }
-  ++expanded;
+  if (++expanded > kMostExpansions)
+    throw std::runtime_error("more than " + std::to_string(kMostExpansions) +
+                             " operators of the model are defined by others; convert it to an "
+                             "opset whose operators mpc --list-ops names");
   addDefaultAttributes(node, *schemaOf(node));
   onnx::internal::AttributeBinder::BindAttributes(node, function);
   std::string name = nodeName(node);

@@ -35,7 +35,9 @@ OwningOpRef<ModuleOp> runStages(StringRef path, const ImportOptions &options, We
       !checkTypes(model, problems) || !assignRoles(model, options, weights, roles, problems) ||
       !expandFunctionBodies(model, options, problems))
     return {};
-  return emitModule(model, roles, batch, options.lossInput, weights, context, problems);
+  Overrides overrides;
+  findOverrides(model, options, overrides, problems);
+  return emitModule(model, roles, batch, overrides, options.lossInput, weights, context, problems);
 }
 
 } // namespace

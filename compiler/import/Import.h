@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <vector>
 
 namespace mpc {
 
@@ -18,6 +19,7 @@ struct ImportOptions {
   std::map<std::string, int64_t> dims;
   std::string trainRegex;  ///< --train; empty: the rule of docs (metadata, then use)
   std::string freezeRegex; ///< --freeze
+  std::vector<std::string> keepFp32, allowHalf; ///< --keep-fp32, --allow-half: regular expressions
   std::string lossInput; ///< --loss-input; a tensor that is no output becomes a result for the loss
   /// Whether a conversion exists for an operator. Those without one are replaced by the body that
   /// the ONNX standard gives for them, where it gives one. Empty: every operator is kept.
@@ -26,14 +28,16 @@ struct ImportOptions {
 
 /// Parses, checks (ONNX checker), inlines functions, binds dimensions and infers shapes. The module
 /// holds `func.func @graph`: arguments are the graph inputs (role "input") and the floating-point
-/// initializers (role "parameter", "statistic" or "constant", with #mpc.weights); integer
-/// initializers and the small constants are arith.constant with an mpc.name. Module attributes:
-/// mpc.batch (i64), mpc.batch_axes (dictionary input name → axis), mpc.model (string), mpc.notes
-/// (strings, what was decided about parameters), mpc.left_out ("NAME: REASON" of the floating-point
-/// initializers that are no parameters). An unsigned integer is the signed one of twice its width
-/// here (uint64: i64). An `If` whose condition is not known yet has its branches as regions, `then`
-/// first; values of the outer graph are used directly. Every problem is emitted as a diagnostic
-/// (all of a file at once); then null.
+/// initializers (role "parameter", "statistic" or "constant", with #mpc.weights; with mpc.frozen
+/// where --freeze names it; others of role "constant" with mpc.magnitudes, the smallest and the
+/// largest but 0 and infinities); integer initializers and the small constants are arith.constant
+/// with an mpc.name. Module attributes: mpc.batch (i64), mpc.batch_axes (dictionary input name →
+/// axis), mpc.model (string), mpc.notes (strings, what was decided about parameters), mpc.left_out
+/// ("NAME: REASON" of the floating-point initializers that are no parameters), mpc.opset (i64),
+/// mpc.keep_fp32 and mpc.allow_half (strings, nodes that these options name by a result). An
+/// unsigned integer is the signed one of twice its width here (uint64: i64). An `If` whose
+/// condition is not known yet has its branches as regions, `then` first; values of the outer graph
+/// are used directly. Every problem is emitted as a diagnostic (all of a file at once); then null.
 mlir::OwningOpRef<mlir::ModuleOp> importOnnx(llvm::StringRef path, const ImportOptions &options,
                                              WeightStore &weights, mlir::MLIRContext &context);
 

@@ -123,15 +123,14 @@ std::string Separator::parameterOf(const Reader &reader, const Site &site, Strin
   if (!reader.alias.empty())
     return reader.alias;
   bool statistic = site.use == Use::mean || site.use == Use::variance;
-  if (signature.present && signature.kind(tensor) ==
-                               (statistic ? Signature::Kind::buffer : Signature::Kind::parameter)) {
+  if (site.node && signature.present &&
+      signature.kind(tensor) ==
+          (statistic ? Signature::Kind::buffer : Signature::Kind::parameter)) {
     std::vector<std::string> parameters, buffers;
     for (const Signature::Placeholder &argument : callArguments(*site.node, signature))
       (argument.kind == Signature::Kind::parameter ? parameters : buffers)
           .push_back(argument.target);
     // A call's arguments are in PyTorch's order: weight before bias, mean before variance.
-    if (!site.node)
-      return "";
     switch (site.use) {
     case Use::scale:
       return parameters.empty() ? "" : parameters.front();

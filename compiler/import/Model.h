@@ -16,6 +16,7 @@
 //   Types            operands have the types that their operators take
 //   Functions        function bodies of operators without a conversion
 //   Parameters       what each initializer is for
+//   Overrides        which nodes options about precision mean
 //   Emit             the module
 //
 // The first six are shared with the export template (compiler/export), so that names and
@@ -37,6 +38,10 @@
 #include <vector>
 
 namespace mpc::import {
+
+/// Weights of so many bytes stay in the mapped file; smaller ones are parsed, since shape inference
+/// reads some of them.
+constexpr int64_t kKeepInFile = 4096;
 
 /// Where an initializer's bytes lie: a range of a file that the WeightStore has mapped ("": the
 /// store's own buffer).
@@ -109,18 +114,26 @@ bool expandFunctionBodies(OnnxModel &model, const ImportOptions &options, Proble
 enum class InitializerRole { parameter, statistic, constant, unused };
 struct Roles {
   std::map<std::string, InitializerRole> of; ///< every initializer of the main graph
+  std::set<std::string> frozen;     ///< parameters that --freeze makes constants, and statistics
   std::vector<std::string> leftOut; ///< "NAME: REASON", floating-point ones that are no parameters
   std::vector<std::string> notes;
 };
 bool assignRoles(OnnxModel &model, const ImportOptions &options, WeightStore &weights, Roles &roles,
                  Problems &problems);
 
+/// Nodes of --keep-fp32 and --allow-half that match by the name of a result, not by their own.
+struct Overrides {
+  std::vector<std::string> keepFp32, allowHalf;
+};
+void findOverrides(const OnnxModel &model, const ImportOptions &options, Overrides &overrides,
+                   Problems &problems);
+
 /// `lossInput`: a tensor of the graph that becomes one more result, of role "loss_input"; empty, an
 /// output or no tensor: none does.
 mlir::OwningOpRef<mlir::ModuleOp> emitModule(OnnxModel &model, const Roles &roles,
-                                             const BatchAxes &batch, llvm::StringRef lossInput,
-                                             WeightStore &weights, mlir::MLIRContext &context,
-                                             Problems &problems);
+                                             const BatchAxes &batch, const Overrides &overrides,
+                                             llvm::StringRef lossInput, WeightStore &weights,
+                                             mlir::MLIRContext &context, Problems &problems);
 
 // Tensors (Tensors.cpp).
 

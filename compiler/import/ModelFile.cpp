@@ -28,8 +28,6 @@ namespace {
 
 /// protobuf's own limit: lengths are int32.
 constexpr int64_t kProtobufLimit = (int64_t(1) << 31) - 1;
-/// Smaller weights are parsed: shape inference reads some of them.
-constexpr uint64_t kKeepInFile = 4096;
 
 struct Descriptor {
   int value;

@@ -105,12 +105,8 @@ std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor,
 std::string RoleAssigner::reasonAgainst(const onnx::TensorProto &tensor,
                                         const std::vector<Site> &sites) {
   StringRef name = tensor.name();
-  bool frozen = freeze && freeze->match(name);
-  freezeMatches += frozen;
   bool chosen = train && train->match(name);
   trainMatches += chosen;
-  if (frozen)
-    return "--freeze";
   if (train)
     return chosen ? "" : "not matched by --train";
   switch (signature.kind(name)) {
@@ -149,7 +145,8 @@ void RoleAssigner::noteLost() {
   for (const onnx::TensorProto &tensor : model.proto.graph().initializer()) {
     there.insert(tensor.name());
     if (signature.kind(tensor.name()) != Signature::Kind::none ||
-        roles.of[tensor.name()] != InitializerRole::parameter)
+        (roles.of[tensor.name()] != InitializerRole::parameter &&
+         !roles.frozen.count(tensor.name())))
       continue;
     for (const Site &site : uses.sites(tensor.name()))
       for (const Signature::Placeholder &argument : callArguments(*site.node, signature))
@@ -177,7 +174,7 @@ bool RoleAssigner::run() {
   makeRegex("--freeze", options.freezeRegex, freeze, problems);
   if (!problems.none())
     return false;
-  int64_t parameters = 0, elements = 0;
+  int64_t parameters = 0, elements = 0, frozen = 0;
   for (const onnx::TensorProto &tensor : model.proto.graph().initializer()) {
     InitializerRole &role = roles.of[tensor.name()];
     bool isUsed = !uses.consumers(tensor.name()).empty() || uses.isOutput(tensor.name());
@@ -195,14 +192,25 @@ bool RoleAssigner::run() {
     std::vector<Site> sites = uses.sites(tensor.name());
     bool statistic = llvm::any_of(
         sites, [](const Site &site) { return site.use == Use::mean || site.use == Use::variance; });
+    bool isFrozen = freeze && freeze->match(tensor.name());
+    freezeMatches += isFrozen;
     if (statistic) {
       role = InitializerRole::statistic;
-      roles.leftOut.push_back(tensor.name() + ": a running statistic of BatchNormalization");
+      roles.leftOut.push_back(tensor.name() + ": a running statistic of BatchNormalization" +
+                              (isFrozen ? ", frozen" : ""));
+      if (isFrozen)
+        roles.frozen.insert(tensor.name());
       continue;
     }
     std::string reason = reasonAgainst(tensor, sites);
     if (!reason.empty()) {
       roles.leftOut.push_back(tensor.name() + ": " + reason);
+      continue;
+    }
+    if (isFrozen) { // a constant that keeps its name
+      roles.leftOut.push_back(tensor.name() + ": --freeze");
+      roles.frozen.insert(tensor.name());
+      ++frozen;
       continue;
     }
     role = InitializerRole::parameter;
@@ -227,6 +235,9 @@ bool RoleAssigner::run() {
                                 std::to_string(elements) + " elements";
   roles.notes.insert(roles.notes.begin(),
                      parameters == 0 && roles.leftOut.empty() ? count : count + "; " + left);
+  if (freeze)
+    roles.notes.push_back("--freeze=" + options.freezeRegex + ": " + std::to_string(frozen) +
+                          (frozen == 1 ? " parameter is" : " parameters are") + " not trained");
   noteLost();
   return problems.none();
 }

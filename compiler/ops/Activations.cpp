@@ -165,7 +165,7 @@ void registerActivationHandlers(OnnxRegistry &r) {
   r.add("LeakyRelu", {6, 16}, unaryHandler(leakyRelu));
   r.add("Elu", {6, 22}, unaryHandler(elu));
   r.add("Selu", {6, 22}, unaryHandler(selu));
-  r.add("Celu", {12, 28}, unaryHandler(celu));
+  r.add("Celu", {12}, unaryHandler(celu));
   r.add("ThresholdedRelu", {10, 22}, unaryHandler(thresholdedRelu));
   r.add("Shrink", {9}, unaryHandler(shrink));
   r.add("HardSigmoid", {6, 22}, unaryHandler(hardSigmoid));

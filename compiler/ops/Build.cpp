@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------------===//
 
 #include "Build.h"
+#include "OperatorText.h"
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Matchers.h"
 
 using namespace mlir;
@@ -26,6 +28,14 @@ StringRef nodeOf(Operation *op) {
 StringRef operatorOf(Operation *op) {
   auto type = op->getAttrOfType<StringAttr>(MpcDialect::kOpAttr);
   return type ? type.getValue() : op->getName().getStringRef();
+}
+
+std::string operatorText(Operation *op) {
+  std::string text = "(" + operatorOf(op).str();
+  auto module = op->getParentOfType<ModuleOp>();
+  if (auto opset = module ? module->getAttrOfType<IntegerAttr>("mpc.opset") : IntegerAttr())
+    text += ", opset " + std::to_string(opset.getInt());
+  return text + ")";
 }
 
 Value splat(OpBuilder &b, Location loc, Type tensorType, double value) {

@@ -259,7 +259,9 @@ static LogicalResult convertConvTranspose(NodeContext &node) {
   SmallVector<int64_t> outputs;
   if (!window || failed(transposedOutputs(node, input.drop_front(2), *window, outputs)))
     return failure();
-  auto type = RankedTensorType::get(ImageLayout{false}.shape(input[0], m, outputs), elementType(x));
+  // With a bias the sum of halves stays f32 until that is added.
+  auto type = RankedTensorType::get(ImageLayout{false}.shape(input[0], m, outputs),
+                                    node.has(2) ? computeType(elementType(x)) : elementType(x));
   Value y = ConvBackwardDataOp::create(node.b, node.loc, type, x, w, window->strides, window->pads,
                                        window->dilations, groups,
                                        /*channels_last=*/false);
@@ -267,9 +269,10 @@ static LogicalResult convertConvTranspose(NodeContext &node) {
     Value bias = node.operand(2);
     if (shapeOf(bias) != ArrayRef<int64_t>(m) || elementType(bias) != elementType(x))
       return node.error() << "has a bias of type " << bias.getType() << " for " << m << " channels";
+    bias = widen(node.b, node.loc, bias);
     y = add(node.b, node.loc, y, broadcast(node.b, node.loc, bias, {1}, type.getShape()));
   }
-  return node.results({y});
+  return node.results({castTo(node.b, node.loc, y, elementType(x))});
 }
 
 void mpc::registerConvHandlers(OnnxRegistry &r) {

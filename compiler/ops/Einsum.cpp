@@ -88,13 +88,17 @@ bool Einsum::readOperand(unsigned i, StringRef text) {
                  << v.getType();
     return false;
   }
+  std::map<Label, int64_t> own;
   for (auto [label, size] : llvm::zip_equal(*labels, shapeOf(v))) {
-    int64_t &known = sizes.try_emplace(label, 1).first->second;
-    if (known != 1 && size != 1 && size != known) {
-      node.error() << "dimensions of " << known << " and " << size << " have the same label";
+    // A 1 is stretched to the other operands' size, not to that of another dimension of its own.
+    int64_t &known = sizes.try_emplace(label, 1).first->second,
+            inside = own.try_emplace(label, size).first->second;
+    int64_t other = size != inside ? inside : known;
+    if (size != inside || (known != 1 && size != 1 && size != known)) {
+      node.error() << "dimensions of " << other << " and " << size << " have the same label";
       return false;
     }
-    known = std::max(known, size);
+    known = known == 1 ? size : known;
     ++uses[label];
   }
   terms.push_back(diagonal({v, *labels}));
@@ -135,7 +139,6 @@ Term Einsum::permuted(const Term &term, const Labels &order) {
 }
 
 // A label that comes twice is a diagonal: every (n+1)-th element of the two dimensions as one.
-// Dimensions of size 1 that the label's others stretch are dropped.
 Term Einsum::diagonal(Term term) {
   for (size_t i = 0; i < term.labels.size(); ++i)
     for (size_t j = i + 1; j < term.labels.size(); ++j) {

@@ -121,6 +121,43 @@ static LogicalResult convertSign(NodeContext &node) {
       [](NodeContext &, Expr x) { return select(x > 0, 1, select(x < 0, -1, x * 0)); })(node);
 }
 
+/// x / y towards zero, or x mod y with the dividend's sign, for every y: processors trap where the
+/// quotient does not exist (y = 0) or does not fit (the lowest number / -1). As in numpy a division
+/// by 0 gives 0, and x / -1 is -x, which wraps around. y is never 0 or -1 in what is executed.
+static Value integerDivision(OpBuilder &b, Location loc, Value x, Value y, bool remainder) {
+  auto divide = [&](Value divisor) -> Value {
+    return remainder ? b.createOrFold<arith::RemSIOp>(loc, x, divisor)
+                     : b.createOrFold<arith::DivSIOp>(loc, x, divisor);
+  };
+  DenseElementsAttr constant;
+  if (matchPattern(y, m_Constant(&constant)) && constant.isSplat())
+    if (APInt divisor = constant.getSplatValue<APInt>(); !divisor.isZero() && !divisor.isAllOnes())
+      return divide(y);
+  auto number = [&](int64_t value) { return splat(b, loc, y.getType(), double(value)); };
+  auto is = [&](int64_t value) -> Value {
+    return b.createOrFold<arith::CmpIOp>(loc, arith::CmpIPredicate::eq, y, number(value));
+  };
+  auto select = [&](Value condition, Value yes, Value no) -> Value {
+    return b.createOrFold<arith::SelectOp>(loc, condition, yes, no);
+  };
+  Value zero = is(0), minusOne = is(-1);
+  Value result = divide(select(zero, number(1), select(minusOne, number(1), y)));
+  if (remainder) // by 1: 0
+    return result;
+  result = select(minusOne, sub(b, loc, number(0), x), result);
+  return select(zero, number(0), result);
+}
+
+static LogicalResult convertDiv(NodeContext &node) {
+  auto xs = broadcastOperands(node, 2);
+  if (!xs)
+    return failure();
+  Value x = (*xs)[0], y = (*xs)[1];
+  Value quotient = isFloat(x) ? div(node.b, node.loc, x, y)
+                              : integerDivision(node.b, node.loc, x, y, /*remainder=*/false);
+  return pointwiseResult(node, quotient, elementType(node.operand(0)));
+}
+
 /// Remainder: with the divisor's sign (Python's), or with `fmod` the dividend's (C's).
 static LogicalResult convertMod(NodeContext &node) {
   auto xs = broadcastOperands(node, 2);
@@ -138,7 +175,7 @@ static LogicalResult convertMod(NodeContext &node) {
     }
     return pointwiseResult(node, remainder, element);
   }
-  Value remainder = b.createOrFold<arith::RemSIOp>(node.loc, x, y);
+  Value remainder = integerDivision(b, node.loc, x, y, /*remainder=*/true);
   if (!fmod) {
     Value zero = node.splat(x.getType(), 0);
     auto compare = [&](arith::CmpIPredicate predicate, Value left, Value right) {
@@ -387,12 +424,12 @@ static void registerArithmetic(OnnxRegistry &r) {
   r.add("Add", {7, 13, 14}, arithmetic<arith::AddFOp, arith::AddIOp>());
   r.add("Sub", {7, 13, 14}, arithmetic<arith::SubFOp, arith::SubIOp>());
   r.add("Mul", {7, 13, 14}, arithmetic<arith::MulFOp, arith::MulIOp>());
-  r.add("Div", {7, 13, 14}, arithmetic<arith::DivFOp, arith::DivSIOp>());
+  r.add("Div", {7, 13, 14}, convertDiv);
   r.add("Sum", {6, 8, 13}, arithmetic<arith::AddFOp, arith::AddIOp>());
   r.add("Max", {6, 8, 12, 13}, arithmetic<arith::MaximumFOp, arith::MaxSIOp>());
   r.add("Min", {6, 8, 12, 13}, arithmetic<arith::MinimumFOp, arith::MinSIOp>());
   r.add("Mean", {6, 8, 13}, convertMean);
-  r.add("Mod", {10, 13, 28}, convertMod);
+  r.add("Mod", {10, 13}, convertMod);
   r.add("Pow", {7, 12, 13, 15}, convertPow);
   r.add("Neg", {6, 13}, convertNeg);
   r.add("Abs", {6, 13}, convertAbs);
@@ -447,7 +484,7 @@ void registerElementwiseHandlers(OnnxRegistry &r) {
   registerLogic(r);
   r.add("Where", {9, 16}, convertWhere);
   r.add("Clip", {6, 11, 12, 13}, convertClip);
-  r.add("Cast", {6, 9, 13, 19, 21, 23, 24, 25, 28}, convertCast);
+  r.add("Cast", {6, 9, 13, 19, 21, 23, 24, 25}, convertCast);
   r.add("CastLike", {15, 19, 21, 23, 24, 25}, convertCastLike);
 }
 

@@ -12,6 +12,7 @@
 
 #include "Build.h"
 #include "OnnxConverter.h"
+#include "OperatorText.h"
 #include "Unsupported.h"
 #include "mlir/IR/Matchers.h"
 
@@ -63,8 +64,8 @@ LogicalResult foldEmptyTensors(func::FuncOp forward) {
       continue;
     }
     InFlightDiagnostic error = emitError(op.getLoc());
-    error << nodeOf(&op) << " (" << operatorOf(&op)
-          << "): reads a tensor without elements, which is not supported for this operator; export "
+    error << nodeOf(&op) << " " << operatorText(&op)
+          << ": reads a tensor without elements, which is not supported for this operator; export "
              "the model with sizes above 0";
     markUnsupported(error);
     bad = true;

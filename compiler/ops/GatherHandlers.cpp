@@ -82,6 +82,16 @@ static Value resolvedIndices(NodeContext &node, unsigned operand, int64_t size) 
   return arith::SelectOp::create(b, node.loc, negative, fromBack, indices);
 }
 
+// An index that is to become part of a position: one outside its axis names the nearest element, as
+// mpc.gather has it, and not one of the next row.
+static Value nearestInside(NodeContext &node, Value index, int64_t size) {
+  if (matchPattern(index, m_Constant()))
+    return index; // has been checked
+  index = node.b.createOrFold<arith::MaxSIOp>(node.loc, index, node.splat(index.getType(), 0));
+  return node.b.createOrFold<arith::MinSIOp>(
+      node.loc, index, node.splat(index.getType(), static_cast<double>(size - 1)));
+}
+
 // Positions i along `axis` of a tensor of shape `shape`, times `factor`; constants where what they
 // are added to is constant too.
 static Value axisPositions(NodeContext &node, ArrayRef<int64_t> shape, int64_t axis, int64_t factor,
@@ -155,7 +165,7 @@ static Value elementPositions(NodeContext &node, Value indices, ArrayRef<int64_t
   OpBuilder &b = node.b;
   SmallVector<int64_t> strides = rowMajorStrides(shape);
   bool constant = matchPattern(indices, m_Constant());
-  Value positions = castTo(b, node.loc, indices, b.getI64Type());
+  Value positions = nearestInside(node, castTo(b, node.loc, indices, b.getI64Type()), shape[axis]);
   if (strides[axis] != 1)
     positions = mul(b, node.loc, positions, node.splat(positions.getType(), strides[axis]));
   for (int64_t d = 0, rank = shape.size(); d < rank; ++d)
@@ -208,6 +218,22 @@ static LogicalResult convertGatherElements(NodeContext &node) {
   return node.results({reshape(node.b, node.loc, y, shapeOf(node.operand(1)))});
 }
 
+// Constant tuples of indices are inside the dimensions that they index, `sizes`.
+static bool checkTuples(NodeContext &node, unsigned operand, ArrayRef<int64_t> sizes) {
+  DenseElementsAttr elements = node.constant(operand);
+  if (!elements || sizes.empty())
+    return true;
+  size_t which = 0;
+  for (const APInt &value : elements.getValues<APInt>()) {
+    int64_t index = value.getSExtValue(), size = sizes[which++ % sizes.size()];
+    if (index < -size || index >= size) {
+      node.error() << "index " << index << " is outside an axis of " << size;
+      return false;
+    }
+  }
+  return true;
+}
+
 // The last dimension of the indices holds an index for each of the dimensions from `batchDims` on;
 // the first `batchDims` dimensions of x and of the indices go together. Returns positions in the
 // first batchDims + K dimensions of x, flattened.
@@ -228,6 +254,12 @@ static Value tuplePositions(NodeContext &node, Value x, unsigned operand, int64_
   }
   shape.assign(indexShape.begin(), indexShape.end() - 1);
   int64_t tuple = indexShape.back();
+  ArrayRef<int64_t> sizes = from.slice(batchDims, tuple);
+  if (!checkTuples(node, operand, sizes))
+    return {};
+  // One limit holds for all numbers of an input: that of the largest dimension.
+  if (!node.constant(operand) && tuple > 0)
+    limitIndexInput(node, indices, *llvm::max_element(sizes));
   ArrayRef<int64_t> indexed = from.take_front(batchDims + tuple);
   SmallVector<int64_t> strides = rowMajorStrides(indexed);
   auto type = RankedTensorType::get(shape, b.getI64Type());
@@ -246,6 +278,7 @@ static Value tuplePositions(NodeContext &node, Value x, unsigned operand, int64_
                                                    node.splat(type, 0));
     Value fromBack = add(b, node.loc, index, node.splat(type, from[batchDims + k]));
     index = b.createOrFold<arith::SelectOp>(node.loc, negative, fromBack, index);
+    index = nearestInside(node, index, from[batchDims + k]);
     positions = add(b, node.loc, positions,
                     mul(b, node.loc, index, node.splat(type, strides[batchDims + k])));
   }
@@ -310,14 +343,17 @@ static Value scatteredByGather(NodeContext &node, Value table, DenseElementsAttr
 // pointing twice), else the table.
 static Value scattered(NodeContext &node, Value table, Value positions, Value updates) {
   OpBuilder &b = node.b;
-  Type type = elementType(table), sum = computeType(type);
+  // Sums of narrow integers, and bool as 0 and 1, are formed in 32 bits.
+  Type type = elementType(table);
+  Type sum = isa<FloatType>(type)                ? computeType(type)
+             : type.getIntOrFloatBitWidth() < 32 ? Type(b.getI32Type())
+                                                 : type;
   std::string reduction = node.stringAttr("reduction", "none");
   if (reduction != "none" && reduction != "add") {
     node.unsupported() << "reduction " << reduction << " is not supported; none and add are";
     return {};
   }
-  if (elementType(updates) != type ||
-      (!isa<FloatType>(type) && type.getIntOrFloatBitWidth() < 32)) {
+  if (elementType(updates) != type) {
     node.error() << "updates of type " << updates.getType() << " cannot be scattered into "
                  << table.getType();
     return {};
@@ -417,9 +453,43 @@ static LogicalResult convertOneHot(NodeContext &node) {
   return node.results({arith::SelectOp::create(b, node.loc, hot, on, off)});
 }
 
+// Integers are computed with as integers: above 2^53 a double skips some.
+static LogicalResult integerRange(NodeContext &node) {
+  std::optional<SmallVector<int64_t>> parts[3];
+  for (unsigned i = 0; i < 3; ++i) {
+    parts[i] = node.integers(i);
+    if (!parts[i])
+      return failure();
+    if (parts[i]->size() != 1)
+      return node.error() << "operand " << i << " must be one number";
+  }
+  int64_t start = parts[0]->front(), delta = parts[2]->front();
+  if (delta == 0)
+    return node.error() << "delta is 0";
+  __int128 distance = static_cast<__int128>(parts[1]->front()) - start, step = delta;
+  if (step < 0)
+    distance = -distance, step = -step;
+  __int128 count = distance <= 0 ? 0 : (distance - 1) / step + 1;
+  if (count > kMaxFoldedElements)
+    return node.error() << "makes " << static_cast<double>(count) << " elements; at most "
+                        << kMaxFoldedElements << " are supported";
+  SmallVector<APInt> values;
+  Type type = elementType(node.operand(0));
+  for (int64_t i = 0; i < static_cast<int64_t>(count); ++i)
+    values.push_back(APInt(type.getIntOrFloatBitWidth(),
+                           static_cast<uint64_t>(start) + static_cast<uint64_t>(i) * delta,
+                           /*isSigned=*/true, /*implicitTrunc=*/true));
+  auto rangeType = RankedTensorType::get({static_cast<int64_t>(count)}, type);
+  return node.results(
+      {arith::ConstantOp::create(node.b, node.loc, DenseElementsAttr::get(rangeType, values))});
+}
+
 // y[i] = start + i · delta, max(⌈(limit - start) / delta⌉, 0) elements.
 static LogicalResult convertRange(NodeContext &node) {
   OpBuilder &b = node.b;
+  if (Value first = node.has(0) ? node.operand(0) : Value();
+      first && isa<IntegerType>(elementType(first)))
+    return integerRange(node);
   std::optional<double> start = node.scalar(0), limit = node.scalar(1), delta = node.scalar(2);
   if (!start || !limit || !delta || *delta == 0)
     return node.unsupported()
@@ -431,12 +501,8 @@ static LogicalResult convertRange(NodeContext &node) {
   int64_t count = static_cast<int64_t>(exact);
   Type type = elementType(node.operand(0));
   SmallVector<Attribute> values;
-  for (int64_t i = 0; i < count; ++i) {
-    double value = *start + static_cast<double>(i) * *delta;
-    values.push_back(isa<FloatType>(type)
-                         ? Attribute(b.getFloatAttr(type, value))
-                         : Attribute(b.getIntegerAttr(type, static_cast<int64_t>(value))));
-  }
+  for (int64_t i = 0; i < count; ++i)
+    values.push_back(b.getFloatAttr(type, *start + static_cast<double>(i) * *delta));
   return node.results({arith::ConstantOp::create(
       b, node.loc, DenseElementsAttr::get(RankedTensorType::get({count}, type), values))});
 }
@@ -448,6 +514,6 @@ void mpc::registerGatherHandlers(OnnxRegistry &r) {
   r.add("ScatterElements", {11, 13, 16, 18}, convertScatterElements);
   r.add("Scatter", {9, 11}, convertScatterElements); // the name before opset 11
   r.add("ScatterND", {11, 13, 16, 18}, convertScatterND);
-  r.add("OneHot", {9, 11, 28}, convertOneHot);
-  r.add("Range", {11, 27}, convertRange);
+  r.add("OneHot", {9, 11}, convertOneHot);
+  r.add("Range", {11}, convertRange);
 }

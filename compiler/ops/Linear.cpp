@@ -210,6 +210,12 @@ static Value scaled(NodeContext &node, Value v, double factor) {
   return factor == 1 ? v : mul(node.b, node.loc, v, node.splat(v.getType(), factor));
 }
 
+// One value per column of `columns`: what raise-patterns makes a product's bias.
+static bool isBias(Value c, int64_t columns) {
+  return !shapeOf(c).empty() && shapeOf(c).back() == columns &&
+         tensorType(c).getNumElements() == columns;
+}
+
 // Y = alpha · op(A) · op(B) + beta · C, C broadcast to the result. The bias is added by an
 // operation of its own, which raise-patterns moves into the product where it is one value per
 // column.
@@ -222,17 +228,23 @@ static LogicalResult convertGemm(NodeContext &node) {
       matrixOf(a, transposeA).second != matrixOf(b, transposeB).first)
     return node.error() << "cannot multiply " << a.getType() << (transposeA ? " transposed" : "")
                         << " and " << b.getType() << (transposeB ? " transposed" : "");
-  Value y = scaled(node, product(node.b, node.loc, a, b, transposeA, transposeB, elementType(a)),
-                   node.floatAttr("alpha", 1));
-  double beta = node.floatAttr("beta", 1);
-  if (!node.has(2) || beta == 0)
-    return node.results({y});
-  Value c = node.operand(2);
-  if (elementType(c) != elementType(y) ||
-      broadcastShape(shapeOf(c), shapeOf(y)) != SmallVector<int64_t>(shapeOf(y)))
-    return node.error() << "C of type " << c.getType() << " does not broadcast to " << y.getType();
-  c = broadcastTo(node.b, node.loc, scaled(node, c, beta), shapeOf(y));
-  return node.results({add(node.b, node.loc, y, c)});
+  Type element = elementType(a);
+  double alpha = node.floatAttr("alpha", 1), beta = node.floatAttr("beta", 1);
+  Value c = node.has(2) && beta != 0 ? node.operand(2) : Value();
+  // Of halves the product is f32 where something follows that no library call takes in.
+  bool plain = alpha == 1 && (!c || (beta == 1 && isBias(c, matrixOf(b, transposeB).second)));
+  Value y = product(node.b, node.loc, a, b, transposeA, transposeB,
+                    plain ? element : computeType(element));
+  y = scaled(node, y, alpha);
+  if (c) {
+    if (elementType(c) != element ||
+        broadcastShape(shapeOf(c), shapeOf(y)) != SmallVector<int64_t>(shapeOf(y)))
+      return node.error() << "C of type " << c.getType() << " does not broadcast to "
+                          << y.getType();
+    c = scaled(node, castTo(node.b, node.loc, c, elementType(y)), beta);
+    y = add(node.b, node.loc, y, broadcastTo(node.b, node.loc, c, shapeOf(y)));
+  }
+  return node.results({castTo(node.b, node.loc, y, element)});
 }
 
 namespace mpc {

@@ -109,8 +109,9 @@ static LogicalResult convertRmsNormalization(NodeContext &node) {
   Value shifted =
       add(b, node.loc, mean, node.splat(mean.getType(), node.floatAttr("epsilon", 1e-5f)));
   Value rms = broadcast(b, node.loc, math::SqrtOp::create(b, node.loc, shifted), rows, shape);
-  Value normalized = castTo(b, node.loc, div(b, node.loc, wide, rms), elementType(x));
-  return node.results({mul(b, node.loc, normalized, broadcast(b, node.loc, scale, axes, shape))});
+  Value factor = broadcast(b, node.loc, widen(b, node.loc, scale), axes, shape);
+  Value y = mul(b, node.loc, div(b, node.loc, wide, rms), factor);
+  return node.results({castTo(b, node.loc, y, elementType(x))});
 }
 
 //===----------------------------------------------------------------------===//
@@ -164,11 +165,14 @@ static LogicalResult convertBatchNormalization(NodeContext &node) {
 // InstanceNormalization, GroupNormalization
 //===----------------------------------------------------------------------===//
 
-// y = normalized · scale + bias, both per channel (axis 1).
+// y = normalized · scale + bias, both per channel (axis 1). `normalized` is f32 (f64).
 static Value scaledByChannel(NodeContext &node, Value normalized, Value scale, Value bias) {
   ArrayRef<int64_t> shape = shapeOf(normalized);
-  Value y = mul(node.b, node.loc, normalized, broadcast(node.b, node.loc, scale, {1}, shape));
-  return add(node.b, node.loc, y, broadcast(node.b, node.loc, bias, {1}, shape));
+  auto perChannel = [&](Value v) {
+    return broadcast(node.b, node.loc, widen(node.b, node.loc, v), {1}, shape);
+  };
+  return add(node.b, node.loc, mul(node.b, node.loc, normalized, perChannel(scale)),
+             perChannel(bias));
 }
 
 // x normalized over each of `groups` groups of channels.
@@ -205,7 +209,9 @@ static LogicalResult convertGroupNormalization(NodeContext &node) {
       *v = reshape(node.b, node.loc,
                    broadcast(node.b, node.loc, *v, {0}, {groups, channels / groups}), {channels});
   }
-  return node.results({scaledByChannel(node, groupNormalized(node, x, groups), scale, bias)});
+  Value normalized = groupNormalized(node, widen(node.b, node.loc, x), groups);
+  Value y = scaledByChannel(node, normalized, scale, bias);
+  return node.results({castTo(node.b, node.loc, y, elementType(x))});
 }
 
 void mpc::registerNormHandlers(OnnxRegistry &r) {

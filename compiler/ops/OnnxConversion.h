@@ -6,8 +6,8 @@
 //   static LogicalResult convertRelu(NodeContext &node) {
 //     Value x = node.operand(0);
 //     if (!x) return failure();                     // operand() has said what is missing
-//     return node.results({arith::MaximumFOp::create(node.b, node.loc, x, node.splat(x.getType(),
-//     0.0))});
+//     Value zero = node.splat(x.getType(), 0.0);
+//     return node.results({arith::MaximumFOp::create(node.b, node.loc, x, zero)});
 //   }
 //   void registerActivations(OnnxRegistry &r) { r.add("Relu", {6, 13, 14}, convertRelu); }
 //
@@ -110,26 +110,32 @@ public:
   static const OnnxRegistry &get();
 };
 
-// One function per op family, each in the family's file. OnnxRegistry::get() calls them all.
-void registerElementwiseHandlers(
-    OnnxRegistry &registry); // Elementwise.cpp: arithmetic, comparisons, Where, Clip, Cast, Pow, …
-void registerActivationHandlers(
-    OnnxRegistry &registry); // Activations.cpp: Relu, Sigmoid, Gelu, Softplus, …
-void registerShapeHandlers(OnnxRegistry &registry); // Shape.cpp: Reshape, Transpose, Squeeze,
-                                                    // Flatten, Identity, Expand, Tile, Shape, …
-void registerSliceHandlers(
-    OnnxRegistry &registry); // Slice.cpp: Slice, Split, Concat, Pad, Trilu, sequences
-void registerGatherHandlers(
-    OnnxRegistry &registry); // Gather.cpp: Gather, GatherElements, ScatterElements, OneHot, Range
-void registerReductionHandlers(
-    OnnxRegistry &registry); // Reduction.cpp: Reduce*, ArgMax, Softmax, LogSoftmax
-void registerLinearHandlers(OnnxRegistry &registry); // Linear.cpp: MatMul, Gemm
-void registerConvHandlers(OnnxRegistry &registry);   // Conv.cpp
-void registerPoolHandlers(OnnxRegistry &registry);   // Pool.cpp
-void registerNormHandlers(OnnxRegistry &registry);   // Norm.cpp
-void registerRandomHandlers(OnnxRegistry &registry); // Random.cpp: Dropout
-void registerLossHandlers(
-    OnnxRegistry &registry); // Loss.cpp: SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss
+// One function per op family, in the file that is named. OnnxRegistry::get() calls them all.
+
+/// Elementwise.cpp: arithmetic, comparisons, Where, Clip, Cast, Pow, …
+void registerElementwiseHandlers(OnnxRegistry &registry);
+/// Activations.cpp: Relu, Sigmoid, Gelu, Softplus, …
+void registerActivationHandlers(OnnxRegistry &registry);
+/// ShapeHandlers.cpp: Reshape, Transpose, Squeeze, Flatten, Identity, Expand, Tile, Shape, …
+void registerShapeHandlers(OnnxRegistry &registry);
+/// SliceHandlers.cpp: Slice, Split, Concat, Pad, Trilu, sequences
+void registerSliceHandlers(OnnxRegistry &registry);
+/// GatherHandlers.cpp: Gather, GatherElements, GatherND, Scatter*, OneHot, Range
+void registerGatherHandlers(OnnxRegistry &registry);
+/// Reduction.cpp: Reduce*, ArgMax, Softmax, LogSoftmax, CumSum
+void registerReductionHandlers(OnnxRegistry &registry);
+/// Linear.cpp: MatMul, Gemm, Einsum
+void registerLinearHandlers(OnnxRegistry &registry);
+/// Conv.cpp: Conv, ConvTranspose
+void registerConvHandlers(OnnxRegistry &registry);
+/// Pool.cpp: pools, Resize, Upsample
+void registerPoolHandlers(OnnxRegistry &registry);
+/// NormHandlers.cpp: LayerNormalization, BatchNormalization, …
+void registerNormHandlers(OnnxRegistry &registry);
+/// Random.cpp: Dropout
+void registerRandomHandlers(OnnxRegistry &registry);
+/// Loss.cpp: SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss
+void registerLossHandlers(OnnxRegistry &registry);
 
 } // namespace mpc
 

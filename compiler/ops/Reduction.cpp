@@ -244,6 +244,12 @@ static Expr logSumExp(const Reduction &r) {
   return m + log(r.sum(exp(r.x - r.spread(m))));
 }
 
+/// √Σx², whose gradient x / √Σx² is taken as 0 where all x are 0, as in PyTorch.
+static Expr euclideanNorm(const Expr &squares) {
+  Expr isPositive = squares > 0.0;
+  return select(isPositive, sqrt(select(isPositive, squares, 1.0)), squares);
+}
+
 /// The first (or last) index of the extremum, by comparing with it.
 template <ReductionKind kind> static LogicalResult convertArg(NodeContext &node) {
   Value x = node.operand(0);
@@ -294,10 +300,10 @@ void registerReductionHandlers(OnnxRegistry &r) {
   r.add("ReduceSumSquare", float18, reduction([](const Reduction &n) { return n.sum(n.x * n.x); }));
   r.add("ReduceL1", float18, reduction([](const Reduction &n) { return n.sum(abs(n.x)); }, true));
   r.add("ReduceL2", float18,
-        reduction([](const Reduction &n) { return sqrt(n.sum(n.x * n.x)); }, true));
-  r.add("ReduceLogSum", {1, 11, 13, 18, 28},
+        reduction([](const Reduction &n) { return euclideanNorm(n.sum(n.x * n.x)); }, true));
+  r.add("ReduceLogSum", {1, 11, 13, 18},
         reduction([](const Reduction &n) { return log(n.sum(n.x)); }, true));
-  r.add("ReduceLogSumExp", {1, 11, 13, 18, 28}, reduction(logSumExp, true));
+  r.add("ReduceLogSumExp", {1, 11, 13, 18}, reduction(logSumExp, true));
   r.add("ArgMax", {1, 11, 12, 13}, convertArg<ReductionKind::max>);
   r.add("ArgMin", {1, 11, 12, 13}, convertArg<ReductionKind::min>);
   registerSoftmaxHandlers(r);

@@ -85,9 +85,11 @@ static Taps axisTaps(const ResizeMode &mode, int64_t from, int64_t to, double sc
       weights.push_back(weight);
       sum += weight;
     }
+    // What is left of the weights inside counts as a whole.
+    bool rescaled = mode.excludeOutside && count > 1 && sum != 0;
     for (int64_t t = 0; t < count; ++t) {
       taps.positions[t].push_back(std::clamp<int64_t>(first + t, 0, from - 1));
-      taps.weights[t].push_back(mode.excludeOutside && count == 4 ? weights[t] / sum : weights[t]);
+      taps.weights[t].push_back(rescaled ? weights[t] / sum : weights[t]);
     }
   }
   return taps;
@@ -258,6 +260,10 @@ static LogicalResult convertResize(NodeContext &node) {
     return failure();
   if (mode.mode != "nearest" && !isa<FloatType>(elementType(x)))
     return node.error() << "interpolates floats, not " << x.getType();
+  // Weighted sums of halves are f32, over all axes, and rounded once.
+  Type element = elementType(x);
+  if (mode.mode != "nearest")
+    x = widen(node.b, node.loc, x);
   for (auto [axis, size, scale] : llvm::zip_equal(axes, sizes, scales)) {
     constexpr int64_t kMostPositions = 1 << 20; // a constant each, with their weights
     if (size > kMostPositions)
@@ -269,7 +275,7 @@ static LogicalResult convertResize(NodeContext &node) {
     if (size != shapeOf(x)[axis] || scale != 1)
       x = resizedAxis(node, mode, x, axis, size, scale);
   }
-  return node.results({x});
+  return node.results({castTo(node.b, node.loc, x, element)});
 }
 
 namespace mpc {

@@ -368,8 +368,8 @@ void mpc::registerShapeHandlers(OnnxRegistry &r) {
   r.add("Flatten", {1, 9, 11, 13, 21, 23, 24, 25}, convertFlatten);
   r.add("Identity", {1, 13, 14, 16, 19, 21, 23, 24, 25}, convertIdentity);
   r.add("Transpose", {1, 13, 21, 23, 24, 25}, convertTranspose);
-  r.add("DepthToSpace", {1, 11, 13, 28}, convertDepthToSpace);
-  r.add("SpaceToDepth", {1, 13, 28}, convertSpaceToDepth);
+  r.add("DepthToSpace", {1, 11, 13}, convertDepthToSpace);
+  r.add("SpaceToDepth", {1, 13}, convertSpaceToDepth);
   r.add("Expand", {8, 13}, convertExpand);
   r.add("Tile", {6, 13}, convertTile);
   r.add("Shape", {1, 13, 15, 19, 21, 23, 24, 25}, convertShape);

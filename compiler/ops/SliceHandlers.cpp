@@ -76,7 +76,7 @@ static LogicalResult convertSlice(NodeContext &node) {
     // ⌈(bound - first) / step⌉, without the overflow of extreme steps.
     int64_t distance = step > 0 ? bound - first : first - bound;
     int64_t stride = step > 0 ? step : step == INT64_MIN ? INT64_MAX : -step;
-    int64_t count = distance <= 0 ? 0 : (distance - 1) / stride + 1;
+    int64_t count = size == 0 || distance <= 0 ? 0 : (distance - 1) / stride + 1;
     shape[*axis] = count;
     from[*axis] = count ? first : 0;
     by[*axis] = count > 1 ? step : 1;

@@ -216,8 +216,9 @@ private:
       p.left_out.push_back(reason.string());
   }
 
-  /// `bytes` from the offset on have to lie inside the region.
-  Buffer buffer(const Value &v, uint64_t bytes) const {
+  /// `bytes` from the offset on have to lie inside the region. Only a GPU's kernels know elements
+  /// of a table, which are aligned to less.
+  Buffer buffer(const Value &v, uint64_t bytes, bool isElement = false) const {
     std::vector<Value> parts = v.list();
     if (parts.size() != 2)
       v.fail("[region, offset] expected");
@@ -228,7 +229,7 @@ private:
     if (offset > size || bytes > size - offset)
       v.fail(std::to_string(bytes) + " bytes at offset " + std::to_string(offset) +
              " lie outside the region of " + std::to_string(size) + " bytes");
-    if (offset % 64)
+    if (offset % 64 && !isElement)
       v.fail("offset " + std::to_string(offset) + " is no multiple of 64");
     return {static_cast<Region>(region), offset};
   }
@@ -313,7 +314,28 @@ private:
     f.symbol = v["symbol"].string();
     f.grid = static_cast<uint32_t>(v["grid"].integer(1, INT32_MAX));
     f.block = static_cast<uint32_t>(v["block"].integer(1, 1024));
+    f.after_library = v.flag("after_library");
     return f;
+  }
+
+  /// Members of a group have the same form, and room among a kernel's parameters.
+  void groupMembers(const Value &v, Command &c) const {
+    constexpr size_t kMostBytes = 32764;
+    for (const Value &item : optionalList(v, "members")) {
+      GroupMember member;
+      for (const Value &each : optionalList(item, "buffers"))
+        member.buffers.push_back(buffer(each, 0, /*isElement=*/true));
+      for (const Value &word : optionalList(item, "words"))
+        member.words.push_back(static_cast<uint32_t>(word.integer(0, INT32_MAX)));
+      if (member.words.size() % 2 != 0 || member.bytes() == 0 ||
+          (!c.members.empty() && (member.buffers.size() != c.members[0].buffers.size() ||
+                                  member.words.size() != c.members[0].words.size())))
+        item.fail("a member of another form than the first");
+      c.members.push_back(std::move(member));
+    }
+    if (!c.members.empty() &&
+        8 * c.buffers.size() + c.members.size() * c.members[0].bytes() > kMostBytes)
+      v.fail("more members than a kernel's parameters hold");
   }
 
   /// The parameters of a library command begin with its operands.
@@ -351,9 +373,12 @@ private:
     c.bytes = static_cast<double>(v.number("bytes", 0));
     c.flops = static_cast<double>(v.number("flops", 0));
     for (const Value &item : optionalList(v, "buffers"))
-      c.buffers.push_back(buffer(item, 0));
+      c.buffers.push_back(buffer(item, 0, isGpu && c.kind == CommandKind::kernel));
     for (const Value &item : optionalList(v, "functions"))
       c.functions.push_back(gpuFunction(item));
+    groupMembers(v, c);
+    if (!c.members.empty() && (!isGpu || c.kind != CommandKind::kernel))
+      v.fail("only kernels of a GPU are grouped");
     if (isGpu && c.functions.empty())
       v.fail("a command without GPU functions");
     if (c.kind == CommandKind::kernel) {

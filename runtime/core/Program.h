@@ -47,7 +47,7 @@ struct MpcProgram {
 extern const mpc::MakeDevice mpc_make_cpu_device, mpc_make_cuda_device;
 extern const struct MpcProgram mpc_program;
 }
-#define MPC_PROGRAM_ABI 2u
+#define MPC_PROGRAM_ABI 3u
 
 namespace mpc {
 
@@ -135,10 +135,20 @@ struct Operand {
   bool is_weight = false;
 };
 
-/// A GPU function, launched with Command::buffers as its parameters.
+/// A GPU function, launched with Command::buffers as its parameters, and Command::members, if any.
 struct GpuFunction {
   std::string symbol;
   uint32_t grid = 1, block = 1; ///< blocks, and threads of each; in x only
+  /// Of a library command: runs behind a library that executes it, and the others where none does.
+  bool after_library = false;
+};
+
+/// One of the kernels that a GPU command executes together: a record of the table that is the last
+/// parameter of its functions. Pointers to the buffers, then the words.
+struct GroupMember {
+  std::vector<Buffer> buffers;
+  std::vector<uint32_t> words; ///< an even number of them
+  size_t bytes() const { return 8 * buffers.size() + 4 * words.size(); }
 };
 
 struct Command {
@@ -154,6 +164,7 @@ struct Command {
 
   // on a GPU: a kernel, or what executes a library command where no library does; in this order
   std::vector<GpuFunction> functions;
+  std::vector<GroupMember> members; ///< a structure by value, behind `buffers`; all of one form
 
   // kernel; on a GPU of library commands, too: the functions' parameters
   std::vector<Buffer> buffers;

@@ -52,6 +52,11 @@ struct Report {
   std::vector<Touched> touched; ///< of one that was not ended, by address
 };
 
+/// Bytes of argument i.
+inline uint32_t parameterBytes(const MpcSimKernel &kernel, uint32_t i) {
+  return kernel.parameter_bytes ? kernel.parameter_bytes[i] : sizeof(void *);
+}
+
 /// Runs all blocks. `parameters[i]` points to argument i. Empty, or what went wrong and where
 /// ("kernel k3, block (2, 0, 0), thread (17, 0, 0): accesses memory outside of every buffer (load
 /// of 4 bytes at …)"); memory may then be partly written.

@@ -20,10 +20,11 @@ extern "C" {
 typedef struct {
   const char *name;
   void (*function)(void **parameters); /* parameters[i] points to argument i */
-  uint32_t parameters;                 /* pointers all */
+  uint32_t parameters;                 /* how many there are */
   uint32_t synchronizes;               /* has barriers, shuffles or votes */
   uint32_t shared_bytes;               /* static shared memory of a block */
   uint32_t threads;                    /* that a block must have; 0: any number */
+  const uint32_t *parameter_bytes;     /* of each; null: pointers all */
 } MpcSimKernel;
 
 uint32_t mpc_sim_tid_x(void), mpc_sim_tid_y(void), mpc_sim_tid_z(void);
@@ -55,9 +56,9 @@ void mpc_sim_load_matrices(uint32_t transposed, const void *row, uint32_t *words
 void *mpc_sim_shared(void);
 
 /* Before every load (is_store = 0) and store. Stops the kernel with an error where the bytes belong
- * to no live allocation or block memory, where the address is no multiple of the alignment that the
- * code counts on, or where two threads touch the same byte with nothing that orders them and one of
- * them writes. */
+ * to no live allocation, block memory or, of a load, parameter, where the address is no multiple of
+ * the alignment that the code counts on, or where two threads touch the same byte with nothing that
+ * orders them and one of them writes. */
 void mpc_sim_access(const void *address, uint32_t bytes, uint32_t is_store, uint32_t alignment);
 
 /* To the nearest bf16, ties to even, as a GPU does it; NaN stays NaN. (An x86-64 CPU has no

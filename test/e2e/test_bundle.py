@@ -3,6 +3,9 @@
 import os
 import re
 import shutil
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +128,46 @@ def test_runs_on_glibc_alone_without_proc(bench: Workbench):
     require_success(outside, "outside")
     name = Path("run") / "step-00000006.safetensors"
     require((root / name).read_bytes() == (bench.folder / name).read_bytes(), "the chroot trains other weights")
+
+
+def test_signals_leave_nothing(bench: Workbench):
+    """mpc that is interrupted removes its temporary folder and ends by the signal, whatever it was doing with the folder."""
+    model = bench.path("large.onnx")
+    rng = np.random.default_rng(0)
+    layers = [node("Gemm", f"h{i} weight{i} bias{i}", f"h{i + 1}") for i in range(12)]
+    weights = {f"weight{i}": rng.standard_normal((300, 300)).astype(np.float32) for i in range(12)} | {f"bias{i}": np.zeros(300, np.float32) for i in range(12)}
+    model.write_bytes(model_of(layers, {"h0": ["N", 300]}, {"h12": ["N", 300]}, weights).SerializeToString())
+    for number, delay in ((signal.SIGINT, 0), (signal.SIGTERM, 0.05), (signal.SIGHUP, 0.3), (signal.SIGINT, 0.6)):
+        temporary, there = bench.fresh("temporary"), bench.fresh("folder")
+        temporary.mkdir()
+        there.mkdir()
+        process = subprocess.Popen([bench.mpc, model, "--batch=8", "-o", "program"], cwd=there, env=os.environ | {"TMPDIR": str(temporary)},
+                                   stderr=subprocess.DEVNULL, start_new_session=True)
+        while process.poll() is None and not any(temporary.glob("mpc*")):
+            time.sleep(0.002)
+        time.sleep(delay)
+        finished = process.poll() is not None
+        if not finished:
+            os.killpg(process.pid, number)  # as a terminal does: the linker gets it too
+        code = process.wait(60)
+        require(finished or code in (-number, 0), f"{number} after {delay} s: exit {code}")
+        left = [f.name for f in temporary.glob("mpc*")]
+        require(not left, f"{number} after {delay} s: {left} is left, with {[str(f) for f in temporary.rglob('*')]}")
+        require(code == 0 or not list(there.iterdir()), f"{number} after {delay} s: {list(there.iterdir())} is left")
+
+
+def test_a_bundle_replaces_links(bench: Workbench):
+    """A link in a library's place is replaced; the file behind it, perhaps the system's, stays. Nothing is left but the bundle."""
+    folder = bench.fresh("a bundle")
+    (folder / "lib").mkdir(parents=True)
+    precious = bench.path("precious")
+    precious.write_text("precious")
+    (folder / "lib/libgomp.so.1").symlink_to(precious)
+    require_success(bench.run_mpc(perceptron(), "--batch=8", f"--bundle={folder}", output="program"), "mpc --bundle")
+    require(precious.read_text() == "precious", "the file behind a link was overwritten")
+    require(not (folder / "lib/libgomp.so.1").is_symlink(), "the link is still there")
+    parts = [f.name for f in folder.rglob("*.part")]
+    require(not parts, f"{parts} is left")
 
 
 if __name__ == "__main__":

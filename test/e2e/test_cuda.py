@@ -156,6 +156,21 @@ def test_checkpoints_move(bench):
         require_close(run.values("loss"), whole.values("loss"), 1e-4, "the losses of a run that moved")
 
 
+def test_validation(bench):
+    """--valid between epochs, over a smaller last batch: the CPU's losses and accuracies, and no bit of the training changes."""
+    cpu, gpu = [bench.on(target).compile(MODELS / "mlp_ln.onnx", "--batch=16", "--precision=fp32") for target in ("cpu", "cuda")]
+    x, labels = samples_of("mlp_ln", 40)
+    data = cpu.data({input_of("mlp_ln"): x}, labels)
+    options = ["--epochs", 3, "--lr", 1e-3, "--seed", 2]
+    wanted, validated, plain = cpu.train(data, *options, "--valid", data), gpu.train(data, *options, "--valid", data), gpu.train(data, *options)
+    for key in ("loss", "accuracy"):
+        want, got = ([event[key] for event in run.events("eval")] for run in (wanted, validated))
+        require(len(want) == 3, f"{len(want)} evaluations of 3 epochs")
+        require_close(got, want, 1e-4, f"validation: {key}")
+    require(validated.values("loss") == plain.values("loss"), "validation changes the training losses")
+    require_same_bits(validated.weights(), plain.weights(), "weights with and without validation")
+
+
 def test_one_launch_and_no_wait_per_step(bench):
     """A step is one graph. The host waits for the step before, after it has launched this one, and allocates nothing."""
     trainer = bench.on("cuda").compile(MODELS / "mlp_ln.onnx", "--batch=4", "--precision=fp16")
@@ -340,6 +355,102 @@ def test_failing_products(bench):
         require_refusal(done, ["the matrix product of '", "by cuBLASLt 12.9 failed: CUBLAS_STATUS_EXECUTION_FAILED", "MPC_CUDA_BLAS=0"], f"blas:{n}")
     require_success(gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT="blas:1", **GENERATED)), "generated kernels")
     require_refusal(gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT="sticky:4")), "CUDA_ERROR_ILLEGAL_ADDRESS", "sticky")
+
+
+# ---------------------------------------------------------------- cuDNN
+
+KERNELS = {"MPC_CUDA_DNN": "0"}
+
+
+def test_generated_convolutions(bench):
+    """Without cuDNN: the other tests have it."""
+    for name, precision in (("fashion_cnn", "fp16"), ("simple_cnn", "bf16"), ("simple_cnn", "fp32")):
+        compare_small(bench, name, precision, 4, steps=2, **KERNELS)
+
+
+def test_convolutions_of_every_form(bench):
+    """Images and lines; groups, dilations, strides, pads on one side, biases, relu: with cuDNN, without, on the CPU."""
+    random = np.random.default_rng(5)
+    forms = {
+        "image": ([4, 3, 9, 8], [((8, 3, 3, 2), {"strides": [2, 1], "pads": [1, 0, 0, 1]}, True), ((8, 4, 3, 3), {"group": 2, "pads": [1, 1, 1, 1]}, False),
+                                 ((6, 8, 1, 1), {"strides": [2, 2]}, False), ((6, 1, 2, 2), {"group": 6, "dilations": [1, 2], "pads": [0, 1, 1, 1]}, True)]),
+        "line": ([4, 4, 17], [((6, 4, 5), {"strides": [2], "pads": [2, 1]}, True), ((8, 6, 3), {"dilations": [2]}, False)]),
+    }
+    for form, (shape, convolutions) in forms.items():
+        nodes, weights, value = [], {}, "x"
+        for i, (filter_shape, attributes, has_bias) in enumerate(convolutions):
+            weights[f"W{i}"] = (random.normal(size=filter_shape) / np.sqrt(np.prod(filter_shape[1:]))).astype(np.float32)
+            if has_bias:
+                weights[f"b{i}"] = random.normal(size=filter_shape[0]).astype(np.float32)
+            nodes.append(node("Conv", f"{value} W{i}" + (f" b{i}" if has_bias else ""), f"c{i}", **attributes))
+            nodes.append(node("Relu" if i % 2 == 0 else "Tanh", f"c{i}", f"a{i}"))
+            value = f"a{i}"
+        nodes.append(node("GlobalAveragePool", value, "p"))
+        nodes.append(node("Flatten", "p", "y"))
+        features = convolutions[-1][0][0]
+        model = model_of(nodes, {"x": ["N", *shape[1:]]}, {"y": ["N", features]}, weights)
+        x, labels = random.normal(size=shape).astype(np.float32), random.normal(size=(shape[0], features)).astype(np.float32)
+        for precision, tolerance in (("fp32", 1e-5), ("fp16", 6e-3), ("bf16", 5e-2)):
+            cpu, gpu = [bench.on(t).compile(model, *SGD, f"--batch={shape[0]}", f"--precision={precision}") for t in ("cpu", "cuda")]
+            want = cpu.grad({"x": x}, labels)
+            for what, trainer in (("cuDNN", gpu), ("generated kernels", With(gpu, **KERNELS))):
+                got = trainer.grad({"x": x}, labels)
+                for key in want:
+                    require_close(got[key], want[key], tolerance, f"{form} in {precision}: {key} by {what}")
+
+
+def convolution_run(bench, precision="fp16"):
+    """A trainer with convolutions, most of which cuDNN takes, and what trains it."""
+    gpu = bench.on("cuda").compile(MODELS / "fashion_cnn.onnx", "--batch=4", f"--precision={precision}")
+    x, labels = samples_of("fashion_cnn", 8)
+    return gpu, gpu.data({input_of("fashion_cnn"): x}, labels), ["--epochs", 1, "--lr", 1e-3, "--no-shuffle"]
+
+
+def counts_of(run):
+    return [run.events("end")[0][key] for key in ("library_commands", "generated_commands")]
+
+
+def test_without_cudnn(bench):
+    """A library that is absent, does not start, is too old or too new is no error: generated kernels execute the convolutions. In
+    half precision one is left to them anyway: cuDNN has no f32 gradient of a filter over one channel."""
+    for precision, left in (("fp32", 0), ("fp16", 1)):
+        gpu, data, options = convolution_run(bench, precision)
+        library = gpu.train(data, *options)
+        require_match(r"cuDNN 9\.10", library.done.out + library.done.err, "the trainer's first line")
+        generated = With(gpu, **KERNELS).train(data, *options)
+        with_cudnn, without = counts_of(library), counts_of(generated)
+        require(with_cudnn[1] == left and without[1] == 5 and sum(with_cudnn) == sum(without), f"{precision}: {with_cudnn}, without cuDNN {without}")
+        require_close(library.values("loss"), generated.values("loss"), 1e-3, "losses with and without cuDNN")
+        require_same_bits(gpu.train(data, *options).weights(), library.weights(), "a second run")
+    for settings in ({"MPC_SIM_DNN": "0"}, {"MPC_SIM_DNN_VERSION": "8907"}, {"MPC_SIM_DNN_VERSION": "100000"}):
+        run = With(gpu, **settings).train(data, *options)
+        require("cuDNN" not in run.done.out + run.done.err, f"{settings}: {run.done.out}{run.done.err}")
+        require_same_bits(run.weights(), generated.weights(), str(settings))
+
+
+def test_absent_cudnn_is_told(bench):
+    """On a GPU that is none of the simulator's a line says why convolutions run as generated kernels and what to install."""
+    trainer, data, options = convolution_run(bench)
+    folder = str(bench.build.resolve() / "lib" / "sim")
+    # The simulator, taken for NVIDIA's driver; it has no code for the real GPU, so that the trainer ends then.
+    for settings, says in (({"MPC_SIM_DNN_VERSION": "8907"}, ["libcudnn.so.9: it is of version 8.9, and 9 is needed"]),
+                           ({"MPC_SIM_DNN": "0"}, ["libcudnn.so.9: it does not start: CUDNN_STATUS_NOT_INITIALIZED"])):
+        done = trainer.run("train", "--data", data, *options, "--device", "0",
+                           env=simulator(LD_LIBRARY_PATH=folder, MPC_CUDA_LIBS=folder, **settings))
+        says += ["note: convolutions run as generated kernels", "pip install nvidia-cudnn-cu12", "MPC_CUDA_LIBS", "error: "]
+        require_refusal(done, says, str(settings))
+        require(done.err.count("note:") == 1, done.err)
+    off = trainer.run("train", "--data", data, *options, "--device", "0", env=simulator(LD_LIBRARY_PATH=folder, MPC_SIM_DNN="0", **KERNELS))
+    require("note:" not in off.err, off.err)
+
+
+def test_failing_convolutions(bench):
+    """What cuDNN answers in the middle of a step is an error with the node's name; nothing fails where it is not used."""
+    gpu, data, options = convolution_run(bench)
+    for n in (1, 5, 9, 12):  # at start, in the first step
+        done = gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT=f"dnn:{n}"))
+        require_refusal(done, ["the convolution of '", "by cuDNN 9.10 failed: CUDNN_STATUS_EXECUTION_FAILED", "MPC_CUDA_DNN=0"], f"dnn:{n}")
+    require_success(gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT="dnn:1", **KERNELS)), "generated kernels")
 
 
 # ---------------------------------------------------------------- the program as a file

@@ -15,6 +15,16 @@ from support import (DATA, PLAIN, SGD, Trainer, exact_regex, initializers, main,
 CASES = DATA / "cases"
 
 
+def test_norm_of_zeros(bench):
+    """ReduceL2 of a row of zeros: the value 0 and the gradient 0, as PyTorch's; elsewhere x / |x|."""
+    w = np.array([[0, 0, 0], [3, 0, 4]], np.float32)
+    model = model_of([node("Mul", "x w", "a"), node("ReduceL2", "a", "y", axes=[1], keepdims=0)], {"x": ["N", 3]}, {"y": ["N"]}, {"w": w}, opset=13)
+    trainer = bench.compile(model, "--loss=mse", "--optimizer=sgd", "--precision=fp32", "--batch=2")
+    got = trainer.grad({"x": np.ones((2, 3), np.float32)}, np.array([-1, 4], np.float32))
+    require_close(got["w"], [[0, 0, 0], [0.6, 0, 0.8]], 1e-6, "gradient")
+    require_close(trainer.predict({"x": np.ones((2, 3), np.float32)})["y"], [0, 5], 1e-6, "norm")
+
+
 def test_reshape_allowzero_of_an_empty_tensor(bench):
     """B11: with allowzero, [0,3] → [3,0] is an empty tensor and no error. A training program needs samples; mpc-run has no such need."""
     done = bench.run_mpc(CASES / "B11/allowzero.onnx", "--loss=none", "--precision=fp32", "--emit=core")
@@ -285,6 +295,203 @@ def test_integer_powers(bench):
     fixed = model_of([node("Pow", "x n", "y")], {"x": ([8], TensorProto.INT64)}, {"y": ([8], TensorProto.INT64)}, {"n": np.array(5, np.int64)})
     got = bench.compile(fixed, "--loss=none").predict({"x": x})["y"]
     require(np.array_equal(got, x**5), f"{got}, want {x**5}")
+
+
+def integer_model(op, shape, kind, constants, **attributes):
+    inputs = {n: (shape, kind) for n in ("x", "y") if n not in constants}
+    return model_of([node(op, "x y", "z", **attributes)], inputs, {"z": (shape, kind)}, constants, opset=18, ir=8)
+
+
+def test_integer_division(bench):
+    """Div and Mod of integers by every number: by 0 the result is 0, the lowest number / -1 wraps around, in kernels and in constants."""
+    for numbers, kind in ((np.int32, TensorProto.INT32), (np.int64, TensorProto.INT64), (np.int8, TensorProto.INT8)):
+        low = np.iinfo(numbers).min
+        x = np.array([7, -7, 7, -7, low, low, low, 0, 5, 100, -1, low], numbers)
+        y = np.array([2, 2, -2, -2, -1, 0, low, 0, 0, -7, -1, 1], numbers)
+        pairs = list(zip(x.tolist(), y.tolist()))
+        quotients = [0 if b == 0 else (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1) for a, b in pairs]
+        floored = [0 if b == 0 else a % b for a, b in pairs]
+        truncated = [0 if b == 0 else (abs(a) % abs(b)) * (-1 if a < 0 else 1) for a, b in pairs]
+        for op, want, attributes in (("Div", quotients, {}), ("Mod", floored, {}), ("Mod", truncated, {"fmod": 1})):
+            want = np.array([w % 2**64 for w in want], np.uint64).astype(numbers)  # wraps around
+            for constants in ({}, {"y": y}, {"x": x, "y": y}):
+                model = integer_model(op, [12], kind, constants, **attributes)
+                if len(constants) == 2:  # a program needs an input
+                    model = model_of([node(op, "a b", "c", **attributes), node("Add", "c o", "z")], {"o": ([12], kind)}, {"z": ([12], kind)}, {"a": x, "b": y}, opset=18)
+                inputs = {n: a for n, a in (("x", x), ("y", y), ("o", np.zeros(12, numbers))) if n in {i.name for i in model.graph.input}}
+                got = bench.compile(model, "--loss=none").predict(inputs)["z"]
+                require(np.array_equal(got, want), f"{op} {attributes} {numbers.__name__} {list(constants)}: {got}, want {want}")
+    by_zero = integer_model("Div", [12], TensorProto.INT32, {"y": np.array(0, np.int32)})
+    require(not bench.compile(by_zero, "--loss=none").predict({"x": np.arange(12, dtype=np.int32)})["z"].any(), "x / 0")
+
+
+def test_tuples_of_indices(bench):
+    """GatherND and ScatterND: negative indices count from the back of their own axis; one outside, which only computed ones can be, names the
+    nearest element of its own axis, never one of the next row. Of graph inputs the trainer refuses them, and constants mpc."""
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    at = np.array([[0, -1], [-3, 2], [2, 0], [-1, -4]], np.int64)
+    w = np.zeros((3, 4), np.float32)
+    gather = model_of([node("Add", "x W", "s"), node("GatherND", "s at", "y")], {"x": [3, 4], "at": ([4, 2], TensorProto.INT64)}, {"y": [4]}, {"W": w})
+    trainer = bench.compile(gather, *SGD, "--precision=fp32")
+    require_close(trainer.predict({"x": x, "at": at})["y"], [3, 2, 8, 8], 0, "negative indices")
+    outside = trainer.run("predict", *trainer.given({"x": x, "at": np.array([[0, 4], [0, 0], [0, 0], [0, 0]])}), "-o", bench.path("y.npy"))
+    require(outside.code == 1 and "4" in outside.err, f"an index outside: exit {outside.code}: {outside.err}")
+    got = trainer.grad({"x": x, "at": at}, np.zeros(4, np.float32))["W"]
+    want = np.zeros((3, 4))
+    np.add.at(want, tuple(at.T), 2 * x[tuple(at.T)] / 4)
+    require_close(got, want, 1e-6, "gradient")
+    computed = model_of([node("Add", "at more", "i"), node("GatherND", "x i", "y")], {"x": [3, 4], "at": ([2, 2], TensorProto.INT64)}, {"y": [2]},
+                        {"more": np.array([[0, 5], [7, 0]])})
+    require_close(bench.compile(computed, "--loss=none").predict({"x": x, "at": np.array([[0, 0], [0, 1]])})["y"], [3, 9], 0, "computed indices")
+    elements = model_of([node("Add", "at more", "i"), node("GatherElements", "x i", "y", axis=1)], {"x": [3, 4], "at": ([3, 1], TensorProto.INT64)}, {"y": [3, 1]},
+                        {"more": np.array([[9], [0], [-9]])})
+    require_close(bench.compile(elements, "--loss=none").predict({"x": x, "at": np.array([[0], [1], [2]])})["y"].ravel(), [3, 5, 8], 0, "GatherElements")
+    constant = model_of([node("GatherND", "x at", "y")], {"x": [3, 4]}, {"y": [1]}, {"at": np.array([[1, 4]])})
+    require_refusal(bench.run_mpc(constant, "--loss=none", output=bench.path("t")), ["GatherND_y", "index 4 is outside an axis of 4"], "mpc")
+
+
+def test_scatter_of_narrow_types(bench):
+    """ScatterElements and ScatterND of bool and int8, at places that the data name."""
+    at = np.array([[2], [0]], np.int64)
+    for numbers, kind in ((np.bool_, TensorProto.BOOL), (np.int8, TensorProto.INT8), (np.int16, TensorProto.INT16)):
+        x, u = np.array([1, 0, 1, 0]).astype(numbers), np.array([0, 1]).astype(numbers)
+        model = model_of([node("ScatterND", "x at u", "y")], {"x": ([4], kind), "at": ([2, 1], TensorProto.INT64), "u": ([2], kind)}, {"y": ([4], kind)}, {}, opset=18)
+        got = bench.compile(model, "--loss=none").predict({"x": x, "at": at, "u": u})["y"]
+        want = x.copy()
+        want[at.ravel()] = u
+        require(np.array_equal(got, want), f"{numbers.__name__}: {got}, want {want}")
+
+
+def test_integer_range(bench):
+    """Range of int64 beyond 2^53, where double skips numbers, forwards and backwards."""
+    start = 2**53 + 1
+    for first, limit, delta in ((start, start + 6, 2), (start + 3, start - 1, -1), (-(2**63), -(2**63) + 3, 1), (5, 5, 1), (2**63 - 3, 2**63 - 1, 1)):
+        want = np.array(range(first, limit, delta), np.int64)
+        model = model_of([node("Range", "a b c", "r"), node("Add", "r x", "y")], {"x": ([1], TensorProto.INT64)}, {"y": (["M"], TensorProto.INT64)},
+                         {"a": np.array(first), "b": np.array(limit), "c": np.array(delta)})
+        if want.size == 0:
+            done = bench.run_mpc(model, "--loss=none", "--emit=core")
+            require("tensor<0xi64>" in done.out, f"an empty range: {done.out[-300:]} {done.err[-300:]}")
+            continue
+        got = bench.compile(model, "--loss=none").predict({"x": np.array([0])})["y"]
+        require(np.array_equal(got, want), f"{got}, want {want}")
+
+
+def test_dimensions_of_size_zero(bench):
+    """Slices that go backwards over no elements, and Einsum labels of size 0: nothing, and sums of nothing."""
+    none = np.zeros((2, 0), np.float32)
+    nodes = [node("Slice", "none start end axis step", "back"), node("Einsum", "none rows", "product", equation="ij,jk->ik"),
+             node("Einsum", "none", "sum", equation="ij->i"), node("Einsum", "square", "diagonal", equation="ii->i"), node("Concat", "back x", "y", axis=1),
+             node("Add", "product x", "z"), node("Einsum", "diagonal", "trace", equation="i->"), node("Add", "sum trace", "st"), node("Add", "st x", "v")]
+    model = model_of(nodes, {"x": [2, 2]}, {"y": [2, 2], "z": [2, 2], "v": [2, 2]},
+                     {"none": none, "rows": np.zeros((0, 2), np.float32), "square": np.zeros((0, 0), np.float32), "start": np.array([-1]), "end": np.array([-9]),
+                      "axis": np.array([1]), "step": np.array([-1])})
+    x = np.arange(4, dtype=np.float32).reshape(2, 2)
+    got = bench.compile(model, "--loss=none").predict({"x": x})
+    for name in ("y", "z", "v"):
+        require_close(got[name], x, 0, name)
+    unequal = model_of([node("Einsum", "x", "y", equation="ii->i")], {"x": [1, 3]}, {"y": ["M"]}, {})
+    require_refusal(bench.run_mpc(unequal, "--loss=none", output=bench.path("t")), ["Einsum_y", "dimensions of 1 and 3 have the same label"], "mpc")
+
+
+def test_resize_without_what_lies_outside(bench):
+    """exclude_outside: what is left of the weights counts as a whole, for linear and cubic interpolation."""
+    x = np.array([1, 2, 4, 8], np.float32).reshape(1, 1, 4)
+    for mode, radius in (("linear", 1), ("cubic", 2)):
+        def weight(d):
+            d = abs(d)
+            if mode == "linear":
+                return 1 - d
+            return (1.25 * d - 2.25) * d * d + 1 if d <= 1 else ((-0.75 * d + 3.75) * d - 6) * d + 3 if d < 2 else 0
+        want = []
+        for i in range(6):
+            at = (i + 0.5) * 4 / 6 - 0.5
+            taps = [k for k in range(int(np.floor(at)) - radius + 1, int(np.floor(at)) + radius + 1) if 0 <= k < 4]
+            weights = [weight(at - k) for k in taps]
+            want.append(sum(w * x[0, 0, k] for w, k in zip(weights, taps)) / sum(weights))
+        model = model_of([node("Resize", "x  scales", "y", mode=mode, exclude_outside=1)], {"x": [1, 1, 4]}, {"y": [1, 1, 6]}, {"scales": np.array([1, 1, 1.5], np.float32)})
+        model.graph.node[0].input[:] = ["x", "", "scales"]
+        require_close(bench.compile(model, "--loss=none", "--precision=fp32").predict({"x": x})["y"].ravel(), want, 1e-6, mode)
+
+
+def test_average_of_a_large_window(bench):
+    """The number of cells that count is computed, not added up: of a kernel of 10^9 in short code, and right at the borders with dilation."""
+    wide = model_of([node("AveragePool", "x", "y", kernel_shape=[3000], pads=[2999, 2999])], {"x": [1, 1, 3]}, {"y": [1, 1, 3002]}, {}, opset=19)
+    x = np.array([3, 6, 12], np.float32).reshape(1, 1, 3)
+    got = bench.compile(wide, "--loss=none", "--precision=fp32").predict({"x": x})["y"].ravel()
+    require_close(got[[0, 1, 2, 1500, -3, -2, -1]], [3, 4.5, 7, 7, 7, 9, 12], 1e-6, "a wide window")
+    huge = model_of([node("AveragePool", "x", "y", kernel_shape=[10**9], pads=[10**9 - 1, 10**9 - 1], strides=[2 * 10**9])], {"x": [1, 1, 3]}, {"y": [1, 1, 1]}, {}, opset=19)
+    done = bench.run_mpc(huge, "--loss=none", "--precision=fp32", "--emit=asm")
+    require(done.code == 0, f"a huge window: exit {done.code}: {done.err[-300:]}")
+    for include in (0, 1):
+        model = model_of([node("AveragePool", "x", "y", kernel_shape=[3], pads=[3, 4], dilations=[2], strides=[3], count_include_pad=include)],
+                         {"x": [1, 1, 5]}, {"y": [1, 1, 3]}, {}, opset=19)
+        x = np.arange(1, 6, dtype=np.float32)
+        want = []
+        for i in range(3):
+            cells = [i * 3 - 3 + 2 * w for w in range(3)]
+            inside = [c for c in cells if 0 <= c < 5]
+            counted = [c for c in cells if -3 <= c < 5 + 4] if include else inside
+            want.append(sum(x[c] for c in inside) / max(len(counted), 1))
+        require_close(bench.compile(model, "--loss=none", "--precision=fp32").predict({"x": x.reshape(1, 1, 5)})["y"].ravel(), want, 1e-6, f"dilation, {include}")
+
+
+def frozen_model(channels):
+    made = np.random.default_rng(0)
+    weights = {"W": made.standard_normal((channels, channels)).astype(np.float32) / 8, "bn1.weight": np.ones(channels, np.float32), "bn1.bias": np.zeros(channels, np.float32),
+               "bn1.running_mean": np.full(channels, 0.5, np.float32), "bn1.running_var": np.full(channels, 4, np.float32)}
+    nodes = [node("MatMul", "x W", "h"), node("BatchNormalization", "h bn1.weight bn1.bias bn1.running_mean bn1.running_var", "y", epsilon=0.0)]
+    return model_of(nodes, {"x": ["N", channels]}, {"y": ["N", channels]}, weights), weights
+
+
+def test_freeze(bench):
+    """A frozen scale, bias or statistic freezes its normalization, whatever their size, and the note says how many parameters that is."""
+    for channels, freeze, count in ((4, r"bn1\.(weight|bias)", 2), (1200, r"bn1\.(weight|bias)", 2), (4, "running_mean", 0)):
+        model, weights = frozen_model(channels)
+        x, t = np.random.default_rng(1).standard_normal((6, channels)).astype(np.float32), np.zeros((6, channels), np.float32)
+        output = bench.fresh("trainer")
+        done = require_success(bench.run_mpc(model, *SGD, "--precision=fp32", "--batch=6", f"--freeze={freeze}", output=output), "mpc")
+        noted = f"--freeze={freeze}: {count} parameters are not trained"
+        require(noted in done.err and "1 BatchNormalization frozen" in done.err, f"{freeze}, {channels}: {done.err}")
+        got = Trainer(bench, output).grad({"x": x}, t)
+        want = x.T @ (2 * (x @ weights["W"] - 0.5) / 2 / (6 * channels) / 2)
+        require_close(got["W"], want, 1e-4, f"{freeze}, {channels}: gradient")
+        require(set(got) - {"loss", "loss_scale"} == ({"W"} if count else {"W", "bn1.weight", "bn1.bias"}), f"{freeze}: {sorted(got)}")
+
+
+def test_freeze_in_half(bench):
+    """Frozen weights of a product: their half copies are made once, and the others train as before."""
+    made = np.random.default_rng(2)
+    a, b = (made.standard_normal((8, 8)).astype(np.float32) for _ in range(2))
+    model = model_of([node("MatMul", "x A", "h"), node("Relu", "h", "r"), node("MatMul", "r B", "y")], {"x": ["N", 8]}, {"y": ["N", 8]}, {"A": a, "B": b})
+    x, t = made.standard_normal((4, 8)).astype(np.float32), np.zeros((4, 8), np.float32)
+    trainer = bench.compile(model, *SGD, "--precision=fp16", "--batch=4", "--freeze=^A$")
+    got, r = trainer.grad({"x": x}, t), np.maximum(x @ a, 0)
+    require(set(got) == {"B", "loss", "loss_scale"}, f"{sorted(got)}")
+    require_close(got["B"], r.T @ (2 * (r @ b) / 32), 1e-2, "B")
+    run = trainer.train(trainer.data({"x": x}, t), "--steps", 1, "--lr", 0.1, *PLAIN)
+    after = run.weights()
+    require_same_bits({"A": after["A"]}, {"A": a}, "the frozen weight")
+    require(not np.array_equal(after["B"], b), "B was not trained")
+
+
+def test_binary_cross_entropy_at_its_ends(bench):
+    """PyTorch's derivative (x - t) / max(x · (1 - x), 1e-12), also where a probability is 0 or 1, and its loss, whose logarithms end at -100."""
+    x = np.array([[0, 0, 1, 1, 1e-13, 0.25, 0.75, 0.999]], np.float32)
+    t = np.array([[1, 0, 0, 1, 1, 1, 0.5, 0]], np.float32)
+    model = model_of([node("Mul", "x p", "y")], {"x": ["N", 8]}, {"y": ["N", 8]}, {"p": np.ones(8, np.float32)})
+    for precision in ("fp32", "fp64"):
+        got = bench.compile(model, "--loss=bce", "--optimizer=sgd", "--batch=1", f"--precision={precision}").grad({"x": x}, t)
+        exact, one = x.astype(np.float64), t.astype(np.float64)
+        with np.errstate(divide="ignore"):
+            loss = -(one * np.maximum(np.log(exact), -100) + (1 - one) * np.maximum(np.log(1 - exact), -100)).mean()
+        require_close(got["loss"], loss, 1e-6, f"{precision}: loss")
+        want = (exact - one) / np.maximum(exact * (1 - exact), 1e-12) / 8 * exact
+        require_close(got["p"], want.ravel(), 1e-5, f"{precision}: by the factor")
+        shifted = model_of([node("Add", "x p", "y")], {"x": ["N", 8]}, {"y": ["N", 8]}, {"p": np.zeros(8, np.float32)})
+        got = bench.compile(shifted, "--loss=bce", "--optimizer=sgd", "--batch=1", f"--precision={precision}").grad({"x": x}, t)["p"]
+        want = ((exact - one) / np.maximum(exact * (1 - exact), 1e-12) / 8).ravel()
+        require(np.all(np.abs(got - want) <= 1e-4 * np.abs(want)), f"{precision}: {got}, want {want}")
 
 
 if __name__ == "__main__":

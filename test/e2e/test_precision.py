@@ -357,5 +357,118 @@ def test_statistics_of_a_half_model(bench):
         require(run.weights()["m"].dtype == np.float16, f"{precision}: exported as {run.weights()['m'].dtype}")
 
 
+# ---------------------------------------------------------------- what derivatives read
+
+
+def test_derivatives_of_what_a_product_rounds(bench):
+    """A value that forward reads as it is has its derivative there, although a product beside reads it rounded: of 1e-9, in half 0, log has one."""
+    w = np.ones((2, 2), np.float32)
+    nodes = [node("Mul", "x s", "u"), node("Exp", "u", "p"), node("Log", "p", "l"), node("MatMul", "p W", "h"), node("Add", "l h", "y")]
+    model = model_of(nodes, {"x": ["N", 2]}, {"y": ["N", 2]}, {"W": w, "s": np.ones(2, np.float32)})
+    x = np.array([[np.log(1e-9), -18]], np.float32)
+    for precision in ("fp16", "bf16", "fp32"):
+        got = bench.compile(model, *SGD, f"--precision={precision}", "--batch=1", "--train=^s$").grad({"x": x}, np.zeros((1, 2), np.float32))["s"]
+        p = np.exp(x.astype(np.float64))
+        d = x + p.sum()  # 2/2 · y
+        want = (d * (1 + p) + d[:, ::-1] * p) * x
+        require_close(got, want.ravel(), 5e-3 if precision != "fp32" else 1e-5, f"{precision}: gradient")
+
+
+def test_derivatives_of_what_a_cast_rounds(bench):
+    """The model's own Cast to half, which overflows, leaves the derivative of a square beside it as it is."""
+    nodes = [node("Mul", "x s", "a"), node("Cast", "a", "half", to=F16), node("Cast", "half", "wide", to=F32), node("Min", "wide limit", "m"),
+             node("Mul", "a a", "q"), node("Add", "q m", "y")]
+    model = model_of(nodes, {"x": ["N", 1]}, {"y": ["N", 1]}, {"s": np.ones(1, np.float32), "limit": np.full(1, 5, np.float32)})
+    got = bench.compile(model, "--loss=l1", "--optimizer=sgd", "--precision=fp32", "--batch=1", "--train=^s$").grad(
+        {"x": np.full((1, 1), 1e5, np.float32)}, np.zeros((1, 1), np.float32))["s"]
+    require_close(got, [2e10], 1e-6, "gradient")
+
+
+# ---------------------------------------------------------------- which values are half
+
+
+def stored(bench, model, *options):
+    """node → what the precision report says is stored."""
+    done = bench.run_mpc(model, "--loss=none", "--batch=4", "--precision=fp16", "--report=precision", "--emit=precision", "-o", bench.path("text"), *options)
+    require(done.code == 0, done.err)
+    rows = [line.split() for line in done.out.splitlines()[2:]]
+    return {row[0]: row[3] for row in rows if len(row) > 3}
+
+
+def test_large_constants_follow_like_small_ones(bench):
+    """Whether a constant stands in the text or is an argument, activations decide; its values decide whether it fits."""
+    for columns in (16, 64):
+        for value, want in ((0.5, "f16"), (1e9, "f32"), (1e-9, "f32"), (-np.inf, "f16")):
+            weights = {"W": np.eye(columns, dtype=np.float32), "onnx::c_1": np.full((1, 32, columns), value, np.float32)}
+            weights["onnx::c_1"][0, 0, 0] = 0.25
+            nodes = [node("MatMul", "x W", "h"), node("Add", "h onnx::c_1", "s"), node("MatMul", "s W", "y")]
+            model = model_of(nodes, {"x": ["N", 32, columns]}, {"y": ["N", 32, columns]}, weights)
+            got = stored(bench, model, "--train=^W$")["Add_s"]
+            require(got == want, f"{columns} columns of {value}: {got}, want {want}")
+
+
+def test_overrides_by_the_names_of_tensors(bench):
+    """--keep-fp32 and --allow-half name nodes, any of their results, and weights, also behind a Transpose; a name that nothing has is refused."""
+    nodes = [node("Transpose", "W", "turned", perm=[1, 0], name="turn"), node("MatMul", "x turned", "hidden.1", name="first"), node("Relu", "hidden.1", "act", name="second"),
+             node("MatMul", "act V", "y", name="third")]
+    model = model_of(nodes, {"x": ["N", 8]}, {"y": ["N", 8]}, {"W": np.eye(8, dtype=np.float32), "V": np.eye(8, dtype=np.float32)})
+    require(stored(bench, model) | {"turn": ""} == {"turn": "", "first": "f16", "second": "f16", "third": "f16"}, f"without: {stored(bench, model)}")
+    for option, node_name in (("^hidden", "first"), ("^first$", "first"), ("^W$", "first"), ("^act$", "second"), ("^V$", "third"), ("^y$", "third")):
+        got = stored(bench, model, f"--keep-fp32={option}")
+        require(got[node_name] == "f32", f"--keep-fp32={option}: {got}")
+    require(stored(bench, model, "--keep-fp32=^first$", "--allow-half=^act$")["second"] == "f16", "--allow-half by a result")
+    for option in ("--keep-fp32", "--allow-half"):
+        done = bench.run_mpc(model, "--loss=none", "--batch=4", f"{option}=nobody", output=bench.path("t"))
+        require_refusal(done, [f"{option}='nobody' matches the name of no node and no tensor"], "mpc")
+
+
+# ---------------------------------------------------------------- models of halves
+
+
+def test_operators_on_halves_round_once(bench):
+    """Gemm with alpha and beta, GroupNormalization, RMSNormalization, linear Resize and ConvTranspose of a half model: computed in fp32, one rounding."""
+    made = np.random.default_rng(9)
+
+    def half(*shape):
+        return made.standard_normal(shape).astype(np.float16)
+
+    def check(op, inputs, attributes, want, opset=21):
+        shapes = {n: (list(v.shape), F16) for n, v in inputs.items()}
+        model = model_of([node(op, " ".join(inputs), "y", **attributes)], shapes, {"y": (list(want.shape), F16)}, {}, opset=opset, ir=10)
+        got = bench.compile(model, "--loss=none", "--precision=fp32").predict(inputs)["y"]
+        exact = want.astype(np.float64)
+        # Half a unit in the last place, and fp32's error.
+        limit = np.maximum(np.abs(exact) * 2.0**-11, 2.0**-25) + 2e-6 * np.maximum(np.abs(exact).max(), 1)
+        worst = np.max(np.abs(got.astype(np.float64) - exact) / limit)
+        require(worst <= 1.001, f"{op}: {worst} times a rounding")
+
+    a, b, c = half(16, 32), half(32, 24), half(16, 24)
+    exact = 0.3 * a.astype(np.float64) @ b.astype(np.float64)
+    alpha, beta = float(np.float32(0.3)), float(np.float32(1.7))
+    check("Gemm", {"a": a, "b": b, "c": c}, {"alpha": 0.3, "beta": 1.7}, exact / 0.3 * alpha + beta * c.astype(np.float64))
+    check("Gemm", {"a": a, "b": b, "c": half(24)}, {"alpha": 0.3, "beta": 0.0}, exact / 0.3 * alpha)
+    x, s, d = half(2, 4, 8), half(4), half(4)
+    wide = x.astype(np.float64).reshape(2, 2, 16)
+    normal = ((wide - wide.mean(2, keepdims=True)) / np.sqrt(wide.var(2, keepdims=True) + 1e-5)).reshape(2, 4, 8)
+    check("GroupNormalization", {"x": x, "s": s, "d": d}, {"num_groups": 2}, normal * s.astype(np.float64)[:, None] + d.astype(np.float64)[:, None])
+    r, g = half(6, 16), half(16)
+    wide = r.astype(np.float64)
+    check("RMSNormalization", {"r": r, "g": g}, {"axis": -1}, wide / np.sqrt((wide**2).mean(1, keepdims=True) + 1e-5) * g.astype(np.float64), opset=23)
+    x, w, bias = half(1, 8, 5), half(8, 4, 1), half(4)
+    check("ConvTranspose", {"x": x, "w": w, "bias": bias}, {"kernel_shape": [1]},
+          np.einsum("bcl,cm->bml", x.astype(np.float64), w[:, :, 0].astype(np.float64)) + bias.astype(np.float64)[:, None])
+    image = half(1, 1, 4, 4)
+    at = np.clip((np.arange(7) + 0.5) * 4 / 7 - 0.5, 0, 3)
+    low, part = np.minimum(np.floor(at).astype(int), 2), None
+    part = at - low
+    line = np.zeros((7, 4))
+    line[np.arange(7), low], line[np.arange(7), low + 1] = 1 - part, part
+    model = model_of([node("Resize", "x", "y", mode="linear")], {"x": ([1, 1, 4, 4], F16)}, {"y": ([1, 1, 7, 7], F16)}, {"sizes": np.array([1, 1, 7, 7])})
+    model.graph.node[0].input[:] = ["x", "", "", "sizes"]
+    got = bench.compile(model, "--loss=none", "--precision=fp32").predict({"x": image})["y"].astype(np.float64)
+    exact = line @ image[0, 0].astype(np.float64) @ line.T
+    require(np.all(np.abs(got[0, 0] - exact) <= np.abs(exact) * 2.0**-11 + 2e-6), "Resize: more than one rounding")
+
+
 if __name__ == "__main__":
     main(__doc__)

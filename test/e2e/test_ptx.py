@@ -6,6 +6,7 @@
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -110,19 +111,78 @@ def test_other_precisions(bench):
     assemble(bench, ptx_of(bench, MODELS / "mlp.onnx", 70, "--batch=64", "--precision=fp32", "--optimizer=sgd"), (70, 120), "mlp")
 
 
-def test_many_parameters(bench):
-    """A kernel that looks at every gradient has a parameter for each: more than the 4352 bytes of PTX 8.0 hold."""
-    nodes, weights, x = [], {}, "x"
-    for i in range(280):
-        weights |= {f"W{i}": np.eye(4, dtype=np.float32), f"b{i}": np.zeros(4, np.float32)}
-        nodes.append(node("Gemm", f"{x} W{i} b{i}", "y" if i == 279 else f"x{i}"))
+def many_parameters(layers):
+    """Two parameters per layer, of several sizes."""
+    nodes, weights, x, random = [], {}, "x", np.random.default_rng(3)
+    widths = [16 if i == 0 or i == layers else (8, 24, 70)[i % 3] for i in range(layers + 1)]
+    for i, (rows, columns) in enumerate(zip(widths, widths[1:])):
+        weights |= {f"W{i}": (random.normal(size=(rows, columns)) / rows ** 0.5).astype(np.float32), f"b{i}": np.zeros(columns, np.float32)}
+        nodes.append(node("Gemm", f"{x} W{i} b{i}", "y" if i == layers - 1 else f"x{i}"))
         x = f"x{i}"
-    text = ptx_of(bench, model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights), 80, "--batch=8", "--precision=fp32", "--loss=mse", "--optimizer=sgd")
-    most = max(entry.count(".param") for entry in re.findall(r"\.visible \.entry .*?\)", text, re.S))
-    require(most > 544, f"at most {most} parameters: this shows nothing")
-    file = bench.path("many.ptx")
-    file.write_text(text)
-    require_success(execute([ptxas(bench), "-arch=sm_80", "-o", bench.path("cubin"), file]), "ptxas")  # one such kernel may spill
+    return model_of(nodes, {"x": ["N", 16]}, {"y": ["N", 16]}, weights)
+
+
+def plan_of(bench, model, *options):
+    done = bench.run_mpc(model, "--batch=8", "--target=cuda:sm_80", "--report=cost", "--emit=plan", *options, output=bench.path("plan"))
+    require_success(done, "mpc --report=cost")
+    return done.out, bench.path("plan").read_text()
+
+
+def launches(report):
+    return {entry: int(count) for entry, count in re.findall(r"^cost of (\w+):.*\n.*on a GPU (\d+) launches", report, re.M)}
+
+
+def apply_kernels(text):
+    """The functions of PTX that @apply and its like launch for all parameters."""
+    return [entry for entry in re.split(r"^\.visible \.entry ", text, flags=re.M)[1:] if "$group" in entry.split("(")[0]]
+
+
+# Launches of @apply, whatever the number of parameters.
+MOST_LAUNCHES = 10
+
+
+def test_launches_of_apply(bench):
+    """Square sums, norm, updates, running statistics: each a launch or two for all parameters, for every optimizer."""
+    models = {name: MODELS / f"{name}.onnx" for name in ("linear", "mlp", "mlp_ln", "fashion_cnn", "simple_cnn")}
+    models |= {name: build() for name, build in large_models.MODELS.items()}
+    for name, model in models.items():
+        for options in (["--precision=fp16"], ["--precision=bf16", "--optimizer=sgd"], ["--precision=fp32", "--optimizer=adam"]):
+            found = launches(plan_of(bench, model, *options)[0])
+            for entry in ("apply", "apply_accumulated"):
+                require(found[entry] <= MOST_LAUNCHES, f"{name} {options}: {found[entry]} launches of {entry}")
+            require(found["accumulate"] <= 3 and found.get("refresh", 0) <= 2, f"{name} {options}: {found}")
+
+
+def test_many_parameters(bench):
+    """600 parameters: as many launches and kernels as 20 have, of the same size but for the table; nothing spills."""
+    few, many = many_parameters(10), many_parameters(300)
+    for options in (["--precision=fp16", "--loss=mse"], ["--precision=fp32", "--loss=mse", "--optimizer=sgd"]):
+        (small, _), (large, plan) = (plan_of(bench, model, *options) for model in (few, many))
+        small, large = launches(small), launches(large)
+        # Some 500 members have room in a table.
+        require(large["apply"] <= small["apply"] + 4, f"{options}: {large['apply']} launches of apply, {small['apply']} of the small model")
+        require("mpc.placed" in plan, f"{options}: the square sums are not written to their table")
+        texts = [ptx_of(bench, model, 80, "--batch=8", *options) for model in (few, many)]
+        longest = [max(entry.count("\n") for entry in apply_kernels(text)) for text in texts]
+        # The search takes five halves more.
+        require(longest[1] <= 1.5 * longest[0] + 100, f"{options}: lines of the longest kernel {longest}")
+        parameters = max(entry.split(")")[0].count(".param") for entry in re.split(r"^\.visible \.entry ", texts[1], flags=re.M)[1:])
+        require(parameters <= 40, f"{options}: a kernel of {parameters} parameters")
+        start = time.monotonic()
+        assemble(bench, texts[1], (80,), f"600 parameters {options}")
+        seconds = time.monotonic() - start
+        require(seconds < 120, f"{options}: ptxas takes {seconds:.0f} s")
+    # What differs between members is in a table that is passed by value and read where it is; accesses are 16 bytes wide.
+    text = ptx_of(bench, many, 80, "--batch=8", "--precision=fp16", "--loss=mse")
+    kernels = [entry for entry in apply_kernels(text) if re.search(r"sqrt.*\$group", entry.split("(")[0])]
+    require(kernels, "no kernel of updates")
+    for entry in kernels:
+        require_match(r"\.param \.align 8 \.b8 \S+\[\d{3,5}\]", entry.split(")")[0], "the table")
+        require_match(r"ld\.param\.(b|u)64", entry, "pointers of the table")
+        require(".local" not in entry, "the table is copied")
+        for access in ("ld", "st"):
+            require_match(access + r"\.global(\.nc)?\.(v4\.(b|u|f)32|v2\.(b|u|f)64)", entry, "accesses of 16 bytes")
+        require(not re.search(r"\b(ld|st)\.(b|f|v)", entry), "memory of an unknown space")
 
 
 def test_double_model(bench):

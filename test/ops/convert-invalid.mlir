@@ -116,3 +116,14 @@ func.func @graph(%x: tensor<2x3xf32> {mpc.role = "input", mpc.name = "x"}) -> te
   %0 = onnx.node "CumSum" 14 "sums" (%x, %axis) {} : (tensor<2x3xf32>, tensor<i64>) -> tensor<?xf32>
   return %0 : tensor<?xf32>
 }
+
+// -----
+
+func.func @graph(%x: tensor<3x4xf32> {mpc.role = "input", mpc.name = "x"}, %u: tensor<1xf32> {mpc.role = "input", mpc.name = "u"}) -> (tensor<?xf32>, tensor<?x?xf32>) {
+  %i = arith.constant dense<[[-4, 0]]> : tensor<1x2xi64>
+  // expected-error @below {{g (GatherND, opset 13): index -4 is outside an axis of 3}}
+  %0 = onnx.node "GatherND" 13 "g" (%x, %i) {} : (tensor<3x4xf32>, tensor<1x2xi64>) -> tensor<?xf32>
+  // expected-error @below {{s (ScatterND, opset 18): index -4 is outside an axis of 3}}
+  %1 = onnx.node "ScatterND" 18 "s" (%x, %i, %u) {} : (tensor<3x4xf32>, tensor<1x2xi64>, tensor<1xf32>) -> tensor<?x?xf32>
+  return %0, %1 : tensor<?xf32>, tensor<?x?xf32>
+}

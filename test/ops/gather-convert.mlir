@@ -57,3 +57,21 @@ func.func @graph() -> (tensor<3xf32> {mpc.role = "output", mpc.name = "y"}) {
   %0 = onnx.node "Range" 11 "r" (%s, %l, %d) {} : (tensor<f32>, tensor<f32>, tensor<f32>) -> tensor<3xf32>
   return %0 : tensor<3xf32>
 }
+
+// -----
+
+// The numbers of a tuple go into one position: each is brought into its own axis. One limit holds for all of an input's.
+// CHECK: module attributes {{.*}}mpc.index_limit = {at = 4 : i64}
+// CHECK-LABEL: @forward
+// CHECK: arith.maxsi
+// CHECK: arith.minsi
+// CHECK: arith.maxsi
+// CHECK: arith.minsi
+// CHECK: mpc.gather %{{.*}} : tensor<12xf32>, tensor<5xi64> -> tensor<5xf32>
+module {
+  func.func @graph(%x: tensor<3x4xf32> {mpc.role = "input", mpc.name = "x"}, %i: tensor<5x2xi64> {mpc.role = "input", mpc.name = "at"})
+      -> (tensor<5xf32> {mpc.role = "output", mpc.name = "y"}) {
+    %0 = onnx.node "GatherND" 13 "g" (%x, %i) {} : (tensor<3x4xf32>, tensor<5x2xi64>) -> tensor<5xf32>
+    return %0 : tensor<5xf32>
+  }
+}

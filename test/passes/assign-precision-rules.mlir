@@ -106,3 +106,23 @@ func.func @forward(%x: tensor<4x4xf32> {mpc.role = "input", mpc.name = "x"}, %w:
   %3 = mpc.reduce sum %2 {axes = array<i64: 0>, mpc.node = "d", mpc.op = "ReduceSum"} : tensor<4x4xf32> -> tensor<4xf32>
   return %3 : tensor<4xf32>
 }
+
+// -----
+
+// A constant that is an argument follows the activations like any other, if its elements fit half; else the sum stays f32.
+// CHECK-LABEL: func.func @forward
+// CHECK: %[[S:.*]] = arith.addf %{{.*}}, %arg2
+// CHECK: %[[H:.*]] = arith.truncf %[[S]]
+// CHECK: %[[W:.*]] = arith.extf %[[H]]
+// CHECK: %[[T:.*]] = arith.addf %[[W]], %arg3
+// CHECK-NOT: arith.truncf %[[T]]
+// CHECK: mpc.softmax %[[T]]
+func.func @forward(%x: tensor<4x4xf32> {mpc.role = "input", mpc.name = "x"}, %w: tensor<4x4xf32> {mpc.role = "parameter", mpc.name = "w"},
+    %c: tensor<4x4xf32> {mpc.role = "constant", mpc.name = "c", mpc.magnitudes = array<f64: 0.001, 3.0>},
+    %d: tensor<4x4xf32> {mpc.role = "constant", mpc.name = "d", mpc.magnitudes = array<f64: 1.0, 1.0e9>}) -> (tensor<4x4xf32> {mpc.role = "output", mpc.name = "y"}) {
+  %0 = mpc.matmul %x, %w {mpc.node = "a", mpc.op = "MatMul"} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %1 = arith.addf %0, %c {mpc.node = "b", mpc.op = "Add"} : tensor<4x4xf32>
+  %2 = arith.addf %1, %d {mpc.node = "c", mpc.op = "Add"} : tensor<4x4xf32>
+  %3 = mpc.softmax %2 {axis = 1 : i64, mpc.node = "d", mpc.op = "Softmax"} : tensor<4x4xf32>
+  return %3 : tensor<4x4xf32>
+}

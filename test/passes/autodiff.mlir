@@ -64,11 +64,62 @@ func.func @forward(%i: tensor<4xi64> {mpc.role = "input", mpc.name = "i"}, %t: t
 
 // -----
 
+// A gathered sum: the scatter_add is the gradient of both of the addition's operands, one of which has another reader. That one's
+// gradient is an addition; one that started the scatter_add from it would be in the other's, too.
+// CHECK-LABEL: func.func @gradients
+// CHECK: %[[S:.*]] = mpc.scatter_add %{{[0-9a-z_]+}}, %{{[0-9a-z_]+}} {{[{]axis}}
+// CHECK-NOT: init
+// CHECK: %[[SUM:.*]] = arith.addf
+// CHECK: return %{{.*}}, %[[S]]
+func.func @forward(%i: tensor<4xi64> {mpc.role = "input", mpc.name = "i"}, %x: tensor<9x4xf32> {mpc.role = "input", mpc.name = "x"},
+                   %p: tensor<9x4xf32> {mpc.role = "parameter", mpc.name = "p"}, %q: tensor<9x4xf32> {mpc.role = "parameter", mpc.name = "q"})
+    -> (tensor<f32> {mpc.role = "loss", mpc.name = "loss"}) {
+  %0 = arith.mulf %x, %q : tensor<9x4xf32>
+  %1 = arith.addf %p, %0 : tensor<9x4xf32>
+  %2 = math.exp %0 : tensor<9x4xf32>
+  %3 = mpc.gather %1, %i {axis = 0 : i64} : tensor<9x4xf32>, tensor<4xi64> -> tensor<4x4xf32>
+  %4 = mpc.reduce sum %2 {axes = array<i64: 0, 1>} : tensor<9x4xf32> -> tensor<f32>
+  %5 = mpc.reduce sum %3 {axes = array<i64: 0, 1>} : tensor<4x4xf32> -> tensor<f32>
+  %6 = arith.addf %4, %5 : tensor<f32>
+  return %6 : tensor<f32>
+}
+
+// -----
+
 // A parameter that the loss does not depend on gets a zero, and the user is told.
 // CHECK: mpc.notes = ["the loss does not depend on parameter 'u': its gradient is zero"]
+// CHECK-LABEL: func.func @gradients
 // CHECK: arith.constant dense<0.000000e+00> : tensor<7xf32>
 func.func @forward(%w: tensor<f32> {mpc.role = "parameter", mpc.name = "w"}, %u: tensor<7xf32> {mpc.role = "parameter", mpc.name = "u"})
     -> (tensor<f32> {mpc.role = "loss", mpc.name = "loss"}) {
   %0 = arith.mulf %w, %w : tensor<f32>
   return %0 : tensor<f32>
+}
+
+// -----
+
+// The derivative of what is stored in half alone reads the half; of what forward also reads as it is, the exact value.
+// CHECK-LABEL: func.func @gradients
+// CHECK: %[[P:.*]] = math.exp
+// CHECK: %[[H:.*]] = arith.truncf %[[P]]
+// CHECK: %[[STORED:.*]] = arith.extf %[[H]]
+// CHECK: %[[Q:.*]] = math.exp
+// CHECK: math.log %[[Q]]
+// CHECK: arith.divf %{{.*}}, %[[Q]]
+// CHECK: arith.mulf %{{.*}}, %[[Q]]
+// CHECK: arith.mulf %{{.*}}, %[[STORED]]
+func.func @forward(%x: tensor<4x4xf32> {mpc.role = "input", mpc.name = "x"}, %w: tensor<4x4xf32> {mpc.role = "parameter", mpc.name = "w"})
+    -> (tensor<f32> {mpc.role = "loss", mpc.name = "loss"}) {
+  %0 = arith.mulf %x, %w : tensor<4x4xf32>
+  %1 = math.exp %0 : tensor<4x4xf32>
+  %2 = arith.truncf %1 : tensor<4x4xf32> to tensor<4x4xf16>
+  %3 = arith.extf %2 : tensor<4x4xf16> to tensor<4x4xf32>
+  %4 = math.exp %w : tensor<4x4xf32>
+  %5 = arith.truncf %4 : tensor<4x4xf32> to tensor<4x4xf16>
+  %6 = math.log %4 : tensor<4x4xf32>
+  %7 = mpc.matmul %2, %5 : (tensor<4x4xf16>, tensor<4x4xf16>) -> tensor<4x4xf32>
+  %8 = arith.addf %7, %6 : tensor<4x4xf32>
+  %9 = arith.addf %8, %3 : tensor<4x4xf32>
+  %10 = mpc.reduce sum %9 {axes = array<i64: 0, 1>} : tensor<4x4xf32> -> tensor<f32>
+  return %10 : tensor<f32>
 }

@@ -259,12 +259,54 @@ TEST(GpuProduct, PackedFilter) {
   KernelRunner runner(commands.text);
   auto products = mpc::gpu::distinctProducts(*runner.module);
   ASSERT_EQ(products.size(), 3u);
-  const size_t functions[] = {3, 2, 2};
+  const size_t functions[] = {3, 2, 3};
   for (size_t i = 0; i < 3; ++i) {
     auto made = mpc::gpu::productFunctions(products[i]);
     ASSERT_EQ(made.size(), functions[i]);
     EXPECT_EQ(llvm::StringRef(made[0].name).ends_with("$filter"), i < 2);
   }
+}
+
+// Where a library leaves a filter's gradient in its own order, a function of its own stores it.
+// One of a single tap or channel is in that order already.
+TEST(GpuProduct, GradientInALibrarysOrder) {
+  for (const char *type : {"f16", "f32"}) {
+    Commands commands;
+    Conv{2, 2, 12, 10, {6, 7}, {2, 3}, {1, 1}, {0, 0, 0, 0}, {1, 1}}.addTo(commands, true, type,
+                                                                           false, false);
+    KernelRunner runner(commands.text);
+    ASSERT_TRUE(runner.ok());
+    mlir::Operation *gradient = mpc::gpu::distinctProducts(*runner.module)[2];
+    auto made = mpc::gpu::productFunctions(gradient);
+    ASSERT_TRUE(made.back().afterLibrary);
+    std::vector<Storage> storage;
+    for (mlir::Type operand : gradient->getOperandTypes()) {
+      auto tensor = mlir::cast<mlir::RankedTensorType>(operand);
+      storage.emplace_back(tensor.getNumElements() * bytesPer(tensor.getElementType()));
+    }
+    auto result = mlir::cast<mlir::RankedTensorType>(gradient->getResult(0).getType());
+    const int64_t features = 10, channels = 6, taps = 6;
+    ASSERT_EQ(result.getNumElements(), features * channels * taps);
+    storage.emplace_back(result.getNumElements() * 4);
+    storage.emplace_back(mpc::gpu::productScratchBytes(gradient));
+    auto *left = static_cast<float *>(storage.back().data());
+    for (int64_t i = 0; i < result.getNumElements(); ++i)
+      left[i] = i;
+    EXPECT_EQ(runner.backend->launch(made.back(), storage), "");
+    auto *stored = static_cast<const float *>(storage[2].data());
+    for (int64_t f = 0; f < features; ++f)
+      for (int64_t c = 0; c < channels; ++c)
+        for (int64_t t = 0; t < taps; ++t)
+          ASSERT_EQ(stored[(f * channels + c) * taps + t], (f * taps + t) * channels + c);
+  }
+  Commands commands;
+  Conv{2, 1, 8, 12, {6, 5}, {1, 1}, {2, 1}, {0, 0, 0, 0}, {1, 1}}.addTo(commands, true, "f16",
+                                                                        false, false);
+  Conv{2, 8, 8, 8, {6, 5}, {3, 3}, {1, 1}, {0, 0, 0, 0}, {1, 1}}.addTo(commands, true, "f16", false,
+                                                                       false);
+  KernelRunner runner(commands.text);
+  for (mlir::Operation *op : mpc::gpu::distinctProducts(*runner.module))
+    EXPECT_FALSE(mpc::gpu::productFunctions(op).back().afterLibrary);
 }
 
 // Names are made from the content, whatever node a command came from; nothing without elements is

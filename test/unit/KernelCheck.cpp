@@ -3,7 +3,8 @@
 //   mpc MODEL.onnx --emit=plan -o plan.mlir && kernel-check plan.mlir [--cpu=NAME] [--time]
 //
 // gpu-kernel-check is the same with the kernels as GPU code, on the simulator, and with the
-// generated products of all library commands. Runs each distinct kernel on random arguments. Prints
+// generated products of all library commands, and groups of launches against their members alone.
+// Runs each distinct kernel on random arguments. Prints
 // those whose results differ; with --time also what each costs on one thread. Differences of a few
 // elements are those of a cancellation that rounding decides; more than one in a thousand is a
 // failure. A product may have none.
@@ -12,6 +13,7 @@
 
 #include "KernelRunner.h"
 #ifdef MPC_TEST_ON_SIMULATOR
+#include "GroupRunner.h"
 #include "ProductRunner.h"
 #endif
 #include <chrono>
@@ -72,8 +74,17 @@ std::pair<int, int> checkProducts(KernelRunner &runner, bool timed) {
   }
   return {int(products.size()), bad};
 }
+
+/// Likewise of the groups.
+std::pair<int, int> checkGroups(const std::string &text, const std::string &cpu) {
+  GroupRunner runner(text, cpu);
+  for (const std::string &problem : runner.problems)
+    std::printf("%s\n", problem.c_str());
+  return {runner.groups, int(runner.problems.size())};
+}
 #else
 std::pair<int, int> checkProducts(KernelRunner &, bool) { return {0, 0}; }
+std::pair<int, int> checkGroups(const std::string &, const std::string &) { return {0, 0}; }
 
 /// Best of five runs over the whole range on this thread, in seconds.
 double timeOf(KernelRunner &runner, mlir::func::FuncOp kernel, std::vector<void *> buffers) {
@@ -162,7 +173,8 @@ int main(int argc, char **argv) {
                  text.getError().message().c_str());
     return 2;
   }
-  KernelRunner runner((*text)->getBuffer().str(), cpu);
+  std::string source = (*text)->getBuffer().str();
+  KernelRunner runner(source, cpu, withoutGroups);
   if (!runner.ok())
     return 1;
   int kernels = 0, bad = 0;
@@ -175,7 +187,9 @@ int main(int argc, char **argv) {
     bad += !check(runner, kernel, timed);
   }
   auto [products, badProducts] = checkProducts(runner, timed);
-  bad += badProducts;
-  std::printf("%d kernels, %d wrong\n", kernels + products, bad);
+  auto [groups, badGroups] = checkGroups(source, cpu);
+  bad += badProducts + badGroups;
+  std::string others = groups ? std::to_string(groups) + " groups of launches, " : "";
+  std::printf("%d kernels, %s%d wrong\n", kernels + products, others.c_str(), bad);
   return bad != 0;
 }

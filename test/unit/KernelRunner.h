@@ -62,14 +62,26 @@ inline Tensor unpack(const Storage &storage, mlir::RankedTensorType type) {
   return tensor;
 }
 
+/// Each launch of a planned module for itself: what `plan` marks them with goes.
+inline void withoutGroups(mlir::ModuleOp module) {
+  module.walk([](LaunchOp launch) {
+    launch->removeAttr("mpc.group");
+    launch->removeAttr("mpc.placed");
+  });
+}
+
 template <typename Backend> class RunnerOn {
 public:
-  explicit RunnerOn(const std::string &text, const std::string &cpu = "native") {
+  /// `change` prepares the module.
+  explicit RunnerOn(const std::string &text, const std::string &cpu = "native",
+                    void (*change)(mlir::ModuleOp) = nullptr) {
     context.loadDialect<MpcDialect, mlir::arith::ArithDialect, mlir::math::MathDialect,
                         mlir::func::FuncDialect>();
     module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
     if (!module)
       return;
+    if (change)
+      change(*module);
     backend = std::make_unique<Backend>();
     if (std::string problem = backend->compile(*module, cpu); !problem.empty()) {
       ADD_FAILURE() << problem;

@@ -19,7 +19,10 @@ inline Tensor runProduct(SimulatorBackend &backend, mlir::Operation *command,
   Storage result = storage.back();
   if (int64_t scratch = gpu::productScratchBytes(command))
     storage.emplace_back(scratch);
-  std::string problem = backend.launch(gpu::productFunctions(command), storage);
+  llvm::SmallVector<gpu::Function> functions;
+  llvm::copy_if(gpu::productFunctions(command), std::back_inserter(functions),
+                [](const gpu::Function &function) { return !function.afterLibrary; });
+  std::string problem = backend.launch(functions, storage);
   EXPECT_EQ(problem, "");
   return problem.empty() ? unpack(result, type) : Tensor{};
 }

@@ -17,7 +17,7 @@ const unsigned char kData[256] = {};
 
 json good() {
   return json::parse(
-      R"({"abi": 2, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
+      R"({"abi": 3, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
     "cpu": "x86-64", "loss_scale_mode": "dynamic", "batch": 4, "classes": 10, "batch_axis": {"x": 0, "labels": 0}, "output_samples": {"y": [1, 2]}, "index_limit": {"ids": 7},
     "notes": ["a note"], "regions": {"states": 4096, "inputs": 4096, "arena": 8192, "outputs": 64},
     "tensors": [{"name": "w", "role": "parameter", "type": "f32", "shape": [4, 8], "buffer": ["states", 0], "initial": [64, 128], "initial_type": "f32"},
@@ -149,7 +149,7 @@ json goodForGpu() {
       command.erase(key);
     command["functions"] =
         json::parse(R"([{"symbol": "k", "grid": 7, "block": 256}, {"symbol": "k$combine"}])");
-    command["functions"][1].update({{"grid", 1}, {"block", 32}});
+    command["functions"][1].update({{"grid", 1}, {"block", 32}, {"after_library", true}});
     if (command["kind"] == "kernel")
       continue;
     command["buffers"] = json::array(); // of its operands
@@ -173,8 +173,24 @@ TEST(Program, LoadsForAGpu) {
     EXPECT_EQ("k$combine", command.functions[1].symbol);
     EXPECT_EQ(7u, command.functions[0].grid);
     EXPECT_EQ(32u, command.functions[1].block);
+    EXPECT_FALSE(command.functions[0].after_library);
+    EXPECT_TRUE(command.functions[1].after_library);
     EXPECT_GE(command.buffers.size(), 2u);
   }
+}
+
+// What a group's members differ in.
+TEST(Program, LoadsGroups) {
+  json table = goodForGpu();
+  table["entries"]["gradients"]["commands"][0]["members"] = json::parse(
+      R"([{"buffers": [["arena", 0]], "words": [0, 5]}, {"buffers": [["arena", 64]], "words": [1, 7]}])");
+  std::string text = table.dump();
+  MpcProgram raw = {MPC_PROGRAM_ABI, 0, text.data(), text.size(), nullptr, kData, sizeof kData};
+  const Command command = Program::load(raw).entries.at("gradients").commands[0];
+  ASSERT_EQ(2u, command.members.size());
+  EXPECT_EQ(64u, command.members[1].buffers[0].offset);
+  EXPECT_EQ((std::vector<uint32_t>{1, 7}), command.members[1].words);
+  EXPECT_EQ(16u, command.members[1].bytes());
 }
 
 TEST(Program, RefusesWhatAGpuCannotRun) {
@@ -196,6 +212,13 @@ TEST(Program, RefusesWhatAGpuCannotRun) {
       {"/entries/gradients/commands/0/functions/0/grid", "0", "out of range"},
       {"/entries/gradients/commands/0/functions/0/block", "2048", "out of range"},
       {"/entries/gradients/commands/2/buffers", "[[\"arena\", 8256]]", "outside the region"},
+      {"/entries/gradients/commands/0/members", "[{\"buffers\": [[\"arena\", 9999999]]}]",
+       "outside the region"},
+      {"/entries/gradients/commands/0/members", "[{\"words\": [1]}]", "another form"},
+      {"/entries/gradients/commands/0/members", "[{\"words\": [0, -1]}]", "out of range"},
+      {"/entries/gradients/commands/0/members", "[{\"words\": [0, 1]}, {\"words\": [0, 1, 2, 3]}]",
+       "another form"},
+      {"/entries/gradients/commands/1/members", "[{\"words\": [0, 1]}]", "only kernels"},
   };
   for (const Change &c : changes) {
     json table = goodForGpu();

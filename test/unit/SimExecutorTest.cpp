@@ -27,7 +27,7 @@ std::string runOn(std::vector<uint32_t> &data, const Launch &launch) {
   memory.add(data.data(), data.size() * sizeof(uint32_t));
   uint32_t *pointer = data.data();
   void *parameters[] = {&pointer};
-  MpcSimKernel kernel{"k", launch.function, 1, launch.synchronizes, launch.sharedBytes, 0};
+  MpcSimKernel kernel{"k", launch.function, 1, launch.synchronizes, launch.sharedBytes, 0, nullptr};
   return run(kernel, {launch.blocks, 1, 1}, {launch.threads, 1, 1}, parameters, memory);
 }
 
@@ -95,7 +95,9 @@ TEST(SimExecutor, WhatALaunchTouched) {
     mpc_sim_access(start + 33, 1, 0, 1);
   };
   Report report;
-  EXPECT_EQ(run({"k", kernel, 1, 0, 0, 0}, {1, 1, 1}, {1, 1, 1}, parameters, memory, &report), "");
+  EXPECT_EQ(
+      run({"k", kernel, 1, 0, 0, 0, nullptr}, {1, 1, 1}, {1, 1, 1}, parameters, memory, &report),
+      "");
   auto start = reinterpret_cast<uintptr_t>(bytes);
   std::vector<std::array<uintptr_t, 3>> touched;
   for (const Touched &piece : report.touched)
@@ -244,7 +246,7 @@ TEST(SimExecutor, BlockOfAnotherSize) {
   uint32_t *pointer = data.data();
   void *parameters[] = {&pointer};
   MemoryMap memory;
-  MpcSimKernel kernel{"k", addOne, 1, 1, 0, 256};
+  MpcSimKernel kernel{"k", addOne, 1, 1, 0, 256, nullptr};
   EXPECT_EQ(run(kernel, {1, 1, 1}, {64, 1, 1}, parameters, memory),
             "kernel k needs blocks of 256 threads, not of 64");
 }

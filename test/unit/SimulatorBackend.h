@@ -4,6 +4,7 @@
 #define MPC_TEST_UNIT_SIMULATORBACKEND_H
 
 #include "CpuBackend.h"
+#include "compiler/codegen/gpu/Group.h"
 #include "compiler/codegen/gpu/Product.h"
 #include "compiler/target/cuda/CudaTarget.h"
 #include "runtime/sim/Executor.h"
@@ -57,18 +58,44 @@ public:
     return launch(functions, parameters);
   }
 
+  /// All members of a group at once; `buffers`: of each, arguments, results and scratch, as in a
+  /// launch, whose distinct ones are `sizes` long.
+  std::string run(const gpu::Group &group, llvm::ArrayRef<std::vector<Storage>> buffers) {
+    sim::MemoryMap memory;
+    std::vector<std::pair<void *, size_t>> shared;
+    std::vector<char> table;
+    auto append = [&](const auto &value) {
+      auto *first = reinterpret_cast<const char *>(&value);
+      table.insert(table.end(), first, first + sizeof value);
+    };
+    for (unsigned position : group.shared)
+      shared.push_back({buffers[0][position].data(), buffers[0][position].bytes});
+    for (auto [own, words] : llvm::zip_equal(buffers, group.words)) {
+      for (unsigned position : group.own) {
+        append(own[position].data());
+        memory.add(own[position].data(), own[position].bytes);
+      }
+      for (int64_t word : words)
+        append(static_cast<uint32_t>(word));
+    }
+    return launch(group.functions, std::move(shared), std::move(memory), &table);
+  }
+
   /// One function after the other, on these parameters: pointers to so many bytes.
   std::string launch(llvm::ArrayRef<gpu::Function> functions,
-                     std::vector<std::pair<void *, size_t>> buffers) {
-    sim::MemoryMap memory;
+                     std::vector<std::pair<void *, size_t>> buffers, sim::MemoryMap memory = {},
+                     std::vector<char> *table = nullptr) {
     std::vector<void *> parameters;
     for (auto &[pointer, bytes] : buffers) {
       memory.add(pointer, bytes);
       parameters.push_back(&pointer);
     }
+    if (table)
+      parameters.push_back(table->data());
     for (const gpu::Function &function : functions) {
       const MpcSimKernel *entry = find(function.name);
-      if (!entry || entry->parameters != parameters.size())
+      if (!entry || entry->parameters != parameters.size() ||
+          (table && sim::parameterBytes(*entry, parameters.size() - 1) != table->size()))
         return "the image has no such kernel " + function.name;
       if (entry->shared_bytes > uint64_t(function.sharedBytes))
         return function.name + " uses more shared memory than its launch says";

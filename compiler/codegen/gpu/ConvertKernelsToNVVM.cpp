@@ -76,6 +76,20 @@ template <typename From, typename To> struct ToInstruction : OpConversionPattern
 };
 } // namespace
 
+/// a · b + c · d may become fma(a, b, c · d) or fma(c, d, a · b). LLVM would choose by what happens
+/// to stand around it: an element's bits would depend on how many a thread computes together. The
+/// second product keeps its rounding.
+static void chooseContractions(ModuleOp module) {
+  module.walk([](Operation *op) {
+    if (!isa<arith::AddFOp, arith::SubFOp>(op))
+      return;
+    auto first = op->getOperand(0).getDefiningOp<arith::MulFOp>();
+    auto second = op->getOperand(1).getDefiningOp<arith::MulFOp>();
+    if (first && second && first != second)
+      second.setFastmath(second.getFastmath() & ~arith::FastMathFlags::contract);
+  });
+}
+
 LogicalResult ConvertKernelsToNVVM::writeKernels(ModuleOp module) {
   SmallVector<Operation *> old;
   for (Operation &op : *module.getBody())
@@ -90,6 +104,7 @@ LogicalResult ConvertKernelsToNVVM::writeKernels(ModuleOp module) {
     return failure();
   for (Operation *op : llvm::reverse(old))
     op->erase();
+  chooseContractions(module);
   return success();
 }
 
@@ -130,6 +145,10 @@ LogicalResult ConvertKernelsToNVVM::lower(ModuleOp module) {
     function->setAttr(NVVM::NVVMDialect::getReqntidAttrName(),
                       b.getDenseI32ArrayAttr({static_cast<int32_t>(threads.getInt()), 1, 1}));
     function->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(), b.getI32IntegerAttr(blocks));
+    // Tables by value are read where they are.
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      if (function.getArgAttr(i, LLVM::LLVMDialect::getByValAttrName()))
+        function.setArgAttr(i, NVVM::NVVMDialect::getGridConstantAttrName(), b.getUnitAttr());
   }
   return success();
 }

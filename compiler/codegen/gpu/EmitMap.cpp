@@ -1,6 +1,7 @@
 //===- EmitMap.cpp - map and scatter kernels on a GPU --------------------------------===//
 
 #include "compiler/codegen/gpu/GpuEmitter.h"
+#include "compiler/codegen/gpu/Group.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 
@@ -11,6 +12,8 @@ namespace mpc::gpu {
 LogicalResult emitKernel(func::FuncOp kernel) {
   if (elementsOf(getKernelAttr(kernel).getDomain().asArrayRef()) == 0)
     return success();
+  if (kernel->hasAttr(kLayoutAttr))
+    return emitGroup(kernel);
   if (getScatterRoot(kernel))
     return emitScatter(kernel);
   switch (getKernelAttr(kernel).getKind()) {

@@ -69,10 +69,12 @@ struct ProductKernel {
     return at + Affine(map.packedBytes() / storedBytes(map.accumulator));
   }
   void storeRun(GpuEmitter &e, const SumRun &run, ValueRange sums, ArrayRef<Affine> block);
+  const Function &tiles() const { return function[map.packedElements ? 1 : 0]; }
 
   LogicalResult emitFilter();
   LogicalResult emitTiles();
   LogicalResult emitCombine();
+  LogicalResult emitGradient();
 };
 } // namespace
 
@@ -259,7 +261,7 @@ LogicalResult ProductKernel::emitFilter() {
 }
 
 LogicalResult ProductKernel::emitTiles() {
-  GpuEmitter e(frame, function[map.packedElements ? 1 : 0], scratch);
+  GpuEmitter e(frame, tiles(), scratch);
   e.preferRegisters();
   SmallVector<Affine> block =
       e.split(e.block, {grid.splits, map.batch, grid.tileRows, grid.tileColumns});
@@ -274,7 +276,7 @@ LogicalResult ProductKernel::emitTiles() {
 
 //   thread (b, m, n):  result = epilogue(Σ scratch[split, b, m, n] over the splits in order)
 LogicalResult ProductKernel::emitCombine() {
-  const Function &combine = function.back();
+  const Function &combine = *std::next(&tiles());
   GpuEmitter e(frame, combine, scratch);
   int64_t total = map.batch * map.rows * map.columns;
   Affine t = e.block * combine.block + e.thread;
@@ -288,6 +290,18 @@ LogicalResult ProductKernel::emitCombine() {
     SmallVector<Affine> index = e.split(at, {map.batch, map.rows, map.columns});
     Value value = finished(e, sum, index[0], index[1], index[2]);
     e.store(e.results[0], value, map.resultAt(e, index[0], index[1], index[2]));
+  });
+  return e.finish();
+}
+
+//   thread at:  the result's element = scratch[at], which a library has left there
+LogicalResult ProductKernel::emitGradient() {
+  const Function &copy = function.back();
+  GpuEmitter e(frame, copy, scratch);
+  Affine t = e.block * copy.block + e.thread;
+  e.guarded(e.inside(t, map.unpackedElements), [&] {
+    Affine at = e.known(t, map.unpackedElements, e.depth());
+    e.store(e.results[0], e.load(e.scratch, map.result, at), map.unpackedTo(e, at));
   });
   return e.finish();
 }
@@ -317,6 +331,8 @@ LogicalResult emitProduct(Operation *command, bool tensorCores) {
   kernel.biases.clear();
   if (succeeded(done) && kernel.grid.splits > 1)
     done = kernel.emitCombine();
+  if (succeeded(done) && kernel.map.unpackedElements)
+    done = kernel.emitGradient();
   frame.erase();
   return done;
 }

@@ -13,6 +13,7 @@ constexpr int32_t kAllLanes = -1, kClamp = 31;
 
 GpuEmitter::GpuEmitter(func::FuncOp kernel, const Function &function, int64_t scratchBytes)
     : Emitter(kernel), function(function) {
+  constexpr int64_t kScalarBytes = 8;
   MLIRContext *context = builder.getContext();
   Type pointer = LLVM::LLVMPointerType::get(context);
   SmallVector<KernelBuffer> buffers = distinctBuffers(kernel, scratchBytes);
@@ -23,7 +24,10 @@ GpuEmitter::GpuEmitter(func::FuncOp kernel, const Function &function, int64_t sc
   for (unsigned i = 0; i < buffers.size(); ++i) {
     outer.setArgAttr(i, "llvm.noalias", builder.getUnitAttr());
     outer.setArgAttr(i, "llvm.noundef", builder.getUnitAttr());
-    outer.setArgAttr(i, "llvm.align", builder.getI64IntegerAttr(64));
+    int64_t bytes = buffers[i].bytes;
+    bool isScalar = bytes > 0 && bytes <= kScalarBytes;
+    outer.setArgAttr(i, "llvm.align",
+                     builder.getI64IntegerAttr(isScalar ? bytes & -bytes : kPlanAlignment));
   }
   Block *entry = outer.addEntryBlock();
   enter(entry, 0);

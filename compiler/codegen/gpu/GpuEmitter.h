@@ -14,6 +14,9 @@ inline constexpr llvm::StringLiteral kThreadsAttr = "mpc.threads";
 /// Likewise: one block of a multiprocessor may have all of its registers.
 inline constexpr llvm::StringLiteral kRegistersFirstAttr = "mpc.registers_first";
 
+/// What a buffer is aligned to. Those of up to 8 bytes may be elements of a table (Group.h).
+inline constexpr int64_t kPlanAlignment = 64;
+
 class GpuEmitter : public Emitter {
 public:
   /// Adds the function in front of `kernel`.
@@ -44,13 +47,15 @@ public:
   /// Bit l: the condition of lane l. All lanes must come here.
   mlir::Value ballot(mlir::Value condition); ///< i32
 
+protected:
+  mlir::func::FuncOp outer;
+
 private:
   std::pair<mlir::Value, mlir::Value> divideValues(const Affine &index, int64_t divisor) override;
   mlir::Value shuffle(mlir::Value value, int32_t distance);
   mlir::Value identifier(mlir::Value i32); ///< as i64
 
   const Function &function;
-  mlir::func::FuncOp outer;
   mlir::Value sharedMemory;
   int64_t sharedUsed = 0;
 };
@@ -61,6 +66,8 @@ llvm::LogicalResult emitMap(mlir::func::FuncOp kernel);
 llvm::LogicalResult emitRow(mlir::func::FuncOp kernel);
 llvm::LogicalResult emitColumn(mlir::func::FuncOp kernel);
 llvm::LogicalResult emitScatter(mlir::func::FuncOp kernel);
+/// Of a uniform kernel with the layout of a group (Group.h).
+llvm::LogicalResult emitGroup(mlir::func::FuncOp kernel);
 
 } // namespace mpc::gpu
 

@@ -25,6 +25,8 @@ struct Function {
   int64_t grid;     ///< blocks, in x only
   int64_t block;    ///< threads of a block: a multiple of a warp, or 1
   int64_t sharedBytes = 0;
+  /// Of a library command: runs behind a library that executes it, and the others where none does.
+  bool afterLibrary = false;
 };
 
 /// In the order in which they have to run; none for a kernel without elements.

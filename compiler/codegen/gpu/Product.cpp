@@ -129,6 +129,10 @@ SmallVector<Function, 2> productFunctions(Operation *command) {
                        grid.tile.threads, map.isZero() ? 0 : shared});
   if (grid.splits > 1)
     functions.push_back(perElement(name + "$combine", map.batch * map.rows * map.columns));
+  if (map.unpackedElements) {
+    functions.push_back(perElement(name + "$gradient", map.unpackedElements));
+    functions.back().afterLibrary = true;
+  }
   return functions;
 }
 
@@ -151,7 +155,8 @@ int64_t productScratchBytes(Operation *command) {
     return 0;
   ProductGrid grid = gridOf(map);
   int64_t partials = grid.splits > 1 ? grid.splits * map.batch * map.rows * map.columns : 0;
-  return map.packedBytes() + partials * storedBytes(map.accumulator);
+  return std::max(map.packedBytes() + partials * storedBytes(map.accumulator),
+                  map.unpackedElements * storedBytes(map.result));
 }
 
 } // namespace mpc::gpu

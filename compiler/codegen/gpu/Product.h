@@ -25,13 +25,15 @@ bool isProduct(mlir::Operation *op);
 /// GPU functions that execute a library command by themselves, in the order in which they have to
 /// run: NAME, or NAME$partial and NAME$combine, after NAME$filter where a filter is copied; none
 /// where the result has no elements. Names are made from the content: equal names mean equal code.
+/// Last, NAME$gradient with `afterLibrary`: takes a filter's gradient from the scratch, where a
+/// library has left it in its own order.
 /// Parameters: the command's operands, its result, and scratch where productScratchBytes > 0.
 llvm::SmallVector<Function, 2> productFunctions(mlir::Operation *command);
 /// The library commands of a module's functions, one of each name that productFunctions makes, in
 /// order.
 llvm::SmallVector<mlir::Operation *> distinctProducts(mlir::ModuleOp module);
 /// Bytes of a product's scratch: a filter in another order, then the partial sums where the depth
-/// is split.
+/// is split; or a filter's gradient in a library's order.
 int64_t productScratchBytes(mlir::Operation *command);
 
 /// A block's part of the result: its threads, and how many rows of warps they are for tensor cores.

@@ -46,6 +46,12 @@ struct ProductMap::Convolution {
   Affine filter(const Affine &group, const Affine &f, const Affine &c, const Index &tap) const {
     return ((group * features + f) * channels + c) * taps + IndexSpace::join(tap, kernel);
   }
+  /// Where element `at` of a filter [f, (t,c)], of all groups, is in one that is stored.
+  Affine storedAt(GpuEmitter &e, const Affine &at) const {
+    auto [f, k] = e.divide(at, channels * taps);
+    auto [channel, tap] = channelAndTap(e, k, channels);
+    return filter(0, f, channel, tap);
+  }
   Affine ofOutput(GpuEmitter &e, const Affine &group, const Affine &pixel, const Affine &f) const {
     auto [n, p] = e.divide(pixel, outputPixels);
     return activation(n, p, group * features + f, groups * features, outputPixels);
@@ -317,11 +323,7 @@ void ProductMap::readForward(const Convolution &c) {
       return ProductElement{(group * c.features + f) * (c.channels * c.taps) + k, {}};
     };
     packedElements = c.groups * c.features * depth;
-    packedFrom = [c](GpuEmitter &e, const Affine &at) {
-      auto [f, k] = e.divide(at, c.channels * c.taps);
-      auto [channel, tap] = c.channelAndTap(e, k, c.channels);
-      return c.filter(0, f, channel, tap);
-    };
+    packedFrom = [c](GpuEmitter &e, const Affine &at) { return c.storedAt(e, at); };
   }
   rows = c.channelsLast ? pixels : c.features;
   columns = c.channelsLast ? c.features : pixels;
@@ -391,6 +393,10 @@ void ProductMap::readBackwardWeights(const Convolution &c) {
     auto [channel, tap] = c.channelAndTap(e, column, c.channels);
     return c.filter(group, row, channel, tap);
   };
+  if (c.channelsLast && c.taps > 1 && c.channels > 1) {
+    unpackedElements = batch * rows * columns;
+    unpackedTo = [c](GpuEmitter &e, const Affine &at) { return c.storedAt(e, at); };
+  }
 }
 
 } // namespace mpc::gpu

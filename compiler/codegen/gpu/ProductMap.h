@@ -47,6 +47,11 @@ struct ProductMap {
   std::function<Affine(GpuEmitter &, const Affine &at)> packedFrom;
   int64_t packedBytes() const; ///< the partial sums begin there
 
+  /// Elements of a filter's gradient that a library leaves in the scratch, in its own order, [f,
+  /// (t,c)]; 0: it writes the result itself. And where element `at` of it belongs in the result.
+  int64_t unpackedElements = 0;
+  std::function<Affine(GpuEmitter &, const Affine &at)> unpackedTo;
+
   bool isEmpty() const { return batch * rows * columns == 0; }
   /// The sum is over nothing: no operand has elements to read.
   bool isZero() const { return depth == 0; }

@@ -3,6 +3,7 @@
 #include "compiler/target/cuda/CudaTarget.h"
 #include "compiler/codegen/Kernel.h"
 #include "compiler/codegen/gpu/ConvertKernelsToNVVM.h"
+#include "compiler/codegen/gpu/Group.h"
 #include "compiler/codegen/gpu/Product.h"
 #include "compiler/target/cuda/Assembler.h"
 #include "compiler/target/cuda/SimulatorImage.h"
@@ -30,9 +31,9 @@ using namespace mlir;
 
 namespace mpc {
 
-// The PTX version that ptxas is given: of CUDA 12.1, the first with room for some 4000 parameters
-// of a kernel (one that looks at all gradients has one for each). It knows no later architecture
-// than this; those run, and assemble, code for earlier ones.
+// The PTX version that ptxas is given: of CUDA 12.1, the first with room for 32764 bytes of a
+// kernel's parameters (the table of a group, Group.h). It knows no later architecture than this;
+// those run, and assemble, code for earlier ones.
 static constexpr const char *kPtxFeature = "+ptx81";
 static constexpr unsigned kLastOfPtx = 90;
 
@@ -114,7 +115,8 @@ lowerKernels(ModuleOp planned, llvm::TargetMachine &machine, unsigned architectu
   registerTranslations(context);
   OwningOpRef<ModuleOp> module = ModuleOp::create(planned.getLoc());
   OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
-  for (func::FuncOp kernel : distinctKernels(kernelIndex(planned)))
+  gpu::GroupIndex groups(planned);
+  for (func::FuncOp kernel : groups.kernels())
     builder.clone(*kernel);
   for (Operation *command : gpu::distinctProducts(planned))
     cloneAlone(builder, command);

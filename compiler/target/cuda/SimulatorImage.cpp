@@ -64,6 +64,7 @@ private:
   void announce(Instruction &access, Value *address, Value *bytes, bool isStore, Align alignment);
   Constant *text(StringRef value);
   Function *caller(Function &kernel);
+  Constant *parameterBytes(Function &kernel);
   void addTable(ArrayRef<Kernel> kernels);
 
   Module &module;
@@ -264,16 +265,34 @@ Function *SimulatorCode::caller(Function &kernel) {
   for (Argument &argument : kernel.args()) {
     Value *slot = b.CreateLoad(
         pointer, b.CreateConstInBoundsGEP1_64(pointer, function->getArg(0), argument.getArgNo()));
-    arguments.push_back(b.CreateLoad(argument.getType(), slot));
+    bool isByValue = argument.hasByValAttr();
+    arguments.push_back(isByValue ? slot : b.CreateLoad(argument.getType(), slot));
   }
   b.CreateCall(&kernel, arguments);
   b.CreateRetVoid();
   return function;
 }
 
+/// A structure by value is where the caller has it.
+static void passByReference(Function &kernel) {
+  for (Argument &argument : kernel.args())
+    if (argument.hasByValAttr())
+      kernel.removeParamAttr(argument.getArgNo(), Attribute::ByVal);
+}
+
+Constant *SimulatorCode::parameterBytes(Function &kernel) {
+  SmallVector<uint32_t> bytes;
+  for (Argument &argument : kernel.args())
+    bytes.push_back(module.getDataLayout().getTypeAllocSize(
+        argument.hasByValAttr() ? argument.getParamByValType() : argument.getType()));
+  Constant *data = ConstantDataArray::get(context, bytes);
+  return new GlobalVariable(module, data->getType(), /*isConstant=*/true,
+                            GlobalValue::PrivateLinkage, data);
+}
+
 /// MpcSimKernel mpc_sim_kernels[], ended by one without a name.
 void SimulatorCode::addTable(ArrayRef<Kernel> kernels) {
-  auto *type = StructType::get(context, {pointer, pointer, i32, i32, i32, i32});
+  auto *type = StructType::get(context, {pointer, pointer, i32, i32, i32, i32, pointer});
   SmallVector<Constant *> entries;
   auto number = [&](uint64_t value) { return ConstantInt::get(i32, value); };
   for (const Kernel &kernel : kernels) {
@@ -281,10 +300,10 @@ void SimulatorCode::addTable(ArrayRef<Kernel> kernels) {
     Attribute required = kernel.function->getFnAttribute("nvvm.reqntid");
     if (required.isValid())
       required.getValueAsString().split(',').first.getAsInteger(10, threads);
-    entries.push_back(
-        ConstantStruct::get(type, {text(kernel.function->getName()), caller(*kernel.function),
-                                   number(kernel.function->arg_size()), number(kernel.synchronizes),
-                                   number(kernel.sharedBytes), number(threads)}));
+    entries.push_back(ConstantStruct::get(
+        type, {text(kernel.function->getName()), caller(*kernel.function),
+               number(kernel.function->arg_size()), number(kernel.synchronizes),
+               number(kernel.sharedBytes), number(threads), parameterBytes(*kernel.function)}));
   }
   entries.push_back(Constant::getNullValue(type));
   auto *array = ArrayType::get(type, entries.size());
@@ -318,6 +337,8 @@ Error SimulatorCode::convert() {
   for (GlobalVariable *global : shared)
     global->eraseFromParent();
   addTable(kernels);
+  for (Kernel &kernel : kernels)
+    passByReference(*kernel.function);
   for (Function &function : module) {
     function.setCallingConv(CallingConv::C);
     function.removeFnAttr("target-cpu");

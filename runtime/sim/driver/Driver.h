@@ -90,7 +90,7 @@ struct Launch {
   std::shared_ptr<Module> module;
   const MpcSimKernel *kernel = nullptr;
   Extent grid{}, block{};
-  std::vector<void *> arguments;
+  std::vector<std::vector<std::byte>> arguments;
 };
 using Work = std::variant<Copy, Fill, Launch, LibraryWork>;
 

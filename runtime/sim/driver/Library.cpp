@@ -27,7 +27,7 @@ CUresult mpc_sim_check_unsafe(const char *function) {
   return inContext([&](Context &context) { return context.checkUnsafe(function); });
 }
 
-bool mpc_sim_blas_strikes() {
+bool mpc_sim_strikes(Fault fault) {
   std::lock_guard lock(driver().mutex);
-  return driver().strikes(Fault::blas);
+  return driver().strikes(fault);
 }

@@ -10,6 +10,7 @@
 #define MPC_RUNTIME_SIM_DRIVER_LIBRARY_H
 
 #include "runtime/sim/Executor.h"
+#include "runtime/sim/driver/Settings.h"
 #include <cuda.h>
 #include <functional>
 
@@ -30,8 +31,8 @@ CUresult mpc_sim_current(CUcontext *context, int *capability);
 CUresult mpc_sim_enqueue(CUcontext context, CUstream stream, const mpc::sim::LibraryWork &work);
 /// Refuses a call that may wait for the device while a capture forbids that.
 CUresult mpc_sim_check_unsafe(const char *function);
-/// Counts a call to cublasLtMatmul; true if MPC_SIM_FAULT asks for it to fail.
-bool mpc_sim_blas_strikes();
+/// Counts a call of a kind; true if MPC_SIM_FAULT asks for it to fail.
+bool mpc_sim_strikes(mpc::sim::Fault fault);
 }
 
 #endif // MPC_RUNTIME_SIM_DRIVER_LIBRARY_H

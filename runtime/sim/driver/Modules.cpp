@@ -231,6 +231,23 @@ CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute which, CUfu
   });
 }
 
+CUresult CUDAAPI cuFuncGetParamInfo(CUfunction handle, size_t which, size_t *offset, size_t *size) {
+  return inContext([&](Context &context) {
+    std::shared_ptr<Function> function = context.functions.find(handle);
+    if (!function)
+      return CUDA_ERROR_INVALID_HANDLE;
+    const MpcSimKernel &kernel = *function->kernel;
+    if (!offset || which >= kernel.parameters)
+      return CUDA_ERROR_INVALID_VALUE;
+    *offset = 0; // pointers and structures of pointers: nothing lies between them
+    for (size_t i = 0; i < which; ++i)
+      *offset += parameterBytes(kernel, static_cast<uint32_t>(i));
+    if (size)
+      *size = parameterBytes(kernel, static_cast<uint32_t>(which));
+    return CUDA_SUCCESS;
+  });
+}
+
 //===- Launches ---------------------------------------------------------------------------===//
 
 namespace {
@@ -283,8 +300,10 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction handle, unsigned int gridX, unsigned 
       return result;
     if (driver().strikes(Fault::launch))
       return context.failLaunch("cuLaunchKernel");
-    for (unsigned i = 0; i < launch.kernel->parameters; ++i)
-      launch.arguments.push_back(*static_cast<void **>(parameters[i]));
+    for (unsigned i = 0; i < launch.kernel->parameters; ++i) {
+      auto *first = static_cast<const std::byte *>(parameters[i]);
+      launch.arguments.emplace_back(first, first + parameterBytes(*launch.kernel, i));
+    }
     return context.submit(*stream, std::move(launch));
   });
 }

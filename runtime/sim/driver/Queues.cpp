@@ -270,10 +270,11 @@ bool Context::execute(const Launch &launch, std::vector<Touched> &touched) {
   }
   if (failKernel(name))
     return false;
-  std::vector<void *> arguments = launch.arguments, parameters;
+  std::vector<std::vector<std::byte>> arguments = launch.arguments;
+  std::vector<void *> parameters;
   parameters.reserve(arguments.size());
-  for (void *&argument : arguments)
-    parameters.push_back(static_cast<void *>(&argument));
+  for (std::vector<std::byte> &argument : arguments)
+    parameters.push_back(argument.data());
   Report report;
   std::string problem = mpc::sim::run(*launch.kernel, launch.grid, launch.block, parameters.data(),
                                       memory.map(), &report);

@@ -12,7 +12,7 @@
 namespace mpc::sim {
 
 namespace {
-constexpr std::string_view kFaults[] = {"alloc", "launch", "sticky", "copy", "load", "blas"};
+constexpr std::string_view kFaults[] = {"alloc", "launch", "sticky", "copy", "load", "blas", "dnn"};
 
 std::optional<uint64_t> number(std::string_view text) {
   uint64_t value = 0;
@@ -88,7 +88,7 @@ bool readSettings(Settings &settings) {
   if (!faults || addFaults(settings, faults))
     return true;
   say("MPC_SIM_FAULT=%s is not a list such as alloc:1,copy:3 of alloc, launch, sticky, copy, load, "
-      "blas and the number of the call, from 1 on",
+      "blas, dnn and the number of the call, from 1 on",
       faults);
   return false;
 }
