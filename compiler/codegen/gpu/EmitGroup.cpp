@@ -31,7 +31,7 @@ public:
   void findMember();
   /// Or takes the one of the block's number.
   void takeMember();
-  LogicalResult finish();
+  LogicalResult finishGroup();
 
   /// Word i of the member's record, as i64.
   Value word(int64_t i);
@@ -64,8 +64,8 @@ private:
 };
 } // namespace
 
-/// The function has all of the kernel's pointers until finish(), which takes away those that the
-/// table holds.
+/// The function has all of the kernel's pointers until finishGroup(), which takes away those that
+/// the table holds.
 GroupEmitter::GroupEmitter(func::FuncOp kernel, Function &function, const GroupLayout &layout)
     : GpuEmitter(kernel, withAllBlocks(function), layout.scratchBytes()), layout(layout),
       buffers(distinctBuffers(kernel, layout.scratchBytes())) {
@@ -157,7 +157,7 @@ void GroupEmitter::takeMember() {
   loadPointers();
 }
 
-LogicalResult GroupEmitter::finish() {
+LogicalResult GroupEmitter::finishGroup() {
   if (mlir::failed(GpuEmitter::finish()))
     return failure();
   BitVector own(outer.getNumArguments());
@@ -192,7 +192,7 @@ static LogicalResult emitGroupMap(func::FuncOp kernel, const GroupLayout &layout
         e.store(e.results[r], values[i][r], from + i);
   });
   if (width == 1)
-    return e.finish();
+    return e.finishGroup();
   Value low = e.select(isWhole, elements, first);
   Value one = e.constant(1);
   SmallVector<Value> counted = e.loop(low, elements, 1, 0, kUniformElements - 1, 0, one,
@@ -205,7 +205,7 @@ static LogicalResult emitGroupMap(func::FuncOp kernel, const GroupLayout &layout
                                         return SmallVector<Value>(carried);
                                       });
   Emitter::keepLoop(counted[0]);
-  return e.finish();
+  return e.finishGroup();
 }
 
 //===- Reductions -----------------------------------------------------------------------===//
@@ -313,7 +313,7 @@ LogicalResult GroupReduction::emitWhole() {
   GroupEmitter e(kernel, function, layout);
   e.takeMember();
   storeResults(e, sumBlock(e, sumElements(e, e.word(1))));
-  return e.finish();
+  return e.finishGroup();
 }
 
 LogicalResult GroupReduction::emitPartial() {
@@ -325,7 +325,7 @@ LogicalResult GroupReduction::emitPartial() {
     for (size_t k = 0; k < reductions.size(); ++k)
       e.store(e.scratch, totals[k], partial(k, e.local));
   });
-  return e.finish();
+  return e.finishGroup();
 }
 
 //   a warp per member:  lane l adds up the chunks l, l + 32, …;  then over the lanes
@@ -349,7 +349,7 @@ LogicalResult GroupReduction::emitCombine() {
   for (size_t k = 0; k < reductions.size(); ++k)
     sums[k] = e.combineWarp(ReduceOp(reductions[k]).getKind(), sums[k]);
   storeResults(e, sums);
-  return e.finish();
+  return e.finishGroup();
 }
 
 LogicalResult emitGroup(func::FuncOp kernel) {
