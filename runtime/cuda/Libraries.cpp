@@ -76,7 +76,7 @@ static std::string outputOf(const std::vector<const char *> &command) {
 }
 
 /// nvidia/*/lib in the folders where python3 finds packages.
-static std::vector<std::string> findPackageFolders() {
+static std::vector<std::string> packageFolders() {
   std::vector<std::string> folders;
   std::string paths = outputOf({"python3", "-c", "import sys; print('\\n'.join(sys.path))"});
   for (const std::string &path : split(paths, '\n')) {
@@ -133,8 +133,7 @@ Library cuda::openLibrary(const std::vector<std::string> &names, const std::stri
   for (const std::string &name : names)
     if (open(name, /*isThere=*/false))
       return library;
-  static const std::vector<std::string> packageFolders = findPackageFolders();
-  openIn(packageFolders);
+  openIn(packageFolders());
   return library;
 }
 

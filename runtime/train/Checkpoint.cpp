@@ -237,13 +237,13 @@ void CheckpointFile::requireNoOther(const Program &program) const {
 
 void mpc::loadCheckpoint(const CheckpointFile &file, const Program &program, Device &device,
                          bool optimizer) {
-  file.requireNoOther(program);
   for (uint32_t index : storedTensors(program)) {
     const TensorInfo &tensor = program.tensors[index];
     if (tensor.role == Role::optimizer_state && !optimizer)
       continue;
     device.write(tensor, file.read(tensor).data());
   }
+  file.requireNoOther(program);
   resetWorkingStatistics(program, device);
   device.weightsChanged();
 }

@@ -212,7 +212,7 @@ TEST_P(Train, EvalWeighsSamplesAndCountsClasses) {
   writer.append(0, t.data(), 5);
   writer.commit();
   ASSERT_EQ(run({"eval", "--data", data}), 0);
-  EXPECT_EQ(out, "loss 0.2, accuracy 0.8 (5 samples)\n");
+  EXPECT_EQ(out, "loss 0.2, accuracy 0.8 (5 samples, the program's own weights)\n");
 }
 
 TEST_P(Train, WeightDecayExceptWhereNot) {
