@@ -102,7 +102,7 @@ std::string mpc::infoText(const Program &program) {
 }
 
 std::string mpc::checkpointText(const CheckpointFile &file) {
-  RunState state = file.state();
+  const RunState &state = file.state();
   std::string text = "checkpoint " + quote(file.path()) + "\n";
   text += "  step " + std::to_string(state.step) + ", of these applied " +
           std::to_string(state.applied_steps) + "; in epoch " + std::to_string(state.epoch + 1) +
