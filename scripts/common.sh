@@ -154,12 +154,13 @@ install_onednn() {
 }
 
 # NVIDIA's assembler, device library and headers; the folders' names have the versions, so that the other pieces outlive new ones.
-CUDA_TOOLS=$DEPS/cuda-nvcc-$CUDA_NVCC_VERSION CUDA_HEADERS=$DEPS/cuda-headers-$CUDA_HEADERS_VERSION
+CUDA_TOOLS=$DEPS/cuda-nvcc-$CUDA_NVCC_VERSION CUDA_HEADERS=$DEPS/cuda-headers-$CUDA_HEADERS_VERSION CUDA_CCCL=$DEPS/cuda-cccl-$CUDA_CCCL_VERSION
 CUDNN_HEADERS=$DEPS/cudnn-headers-$CUDNN_HEADERS_VERSION CUDNN_FRONTEND=$DEPS/cudnn-frontend-$CUDNN_FRONTEND_VERSION
 install_cuda_tools() {
   install_cuda_package "$CUDA_TOOLS" "NVIDIA's assembler" nvidia-cuda-nvcc-cu12==$CUDA_NVCC_VERSION cuda_nvcc
   chmod +x "$CUDA_TOOLS/bin/ptxas" # Python's unpacking loses the mark
   install_cuda_package "$CUDA_HEADERS" "NVIDIA's headers" nvidia-cuda-runtime-cu12==$CUDA_HEADERS_VERSION cuda_runtime/include
+  install_cuda_package "$CUDA_CCCL" "more of NVIDIA's headers" nvidia-cuda-cccl-cu12==$CUDA_CCCL_VERSION cuda_cccl/include
   install_wheel_part "$CUDNN_HEADERS" "cuDNN's headers" nvidia-cudnn-cu12==$CUDNN_HEADERS_VERSION nvidia/cudnn/include
   install_wheel_part "$CUDNN_FRONTEND" "cuDNN's frontend" nvidia-cudnn-frontend==$CUDNN_FRONTEND_VERSION include
 }
@@ -235,7 +236,7 @@ set_up() {
 build() {
   # shellcheck disable=SC2206 # MPC_CMAKE_OPTIONS may be several
   local options=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$DEPS/onnx;$DEPS/onednn" -DMPC_CUDA_TOOLS="$CUDA_TOOLS"
-    -DMPC_CUDA_HEADERS="$CUDA_HEADERS" -DMPC_CUDNN_HEADERS="$CUDNN_HEADERS" -DMPC_CUDNN_FRONTEND="$CUDNN_FRONTEND"
+    -DMPC_CUDA_HEADERS="$CUDA_HEADERS" -DMPC_CUDA_CCCL="$CUDA_CCCL" -DMPC_CUDNN_HEADERS="$CUDNN_HEADERS" -DMPC_CUDNN_FRONTEND="$CUDNN_FRONTEND"
     -DCMAKE_CXX_COMPILER_LAUNCHER=ccache ${MPC_CMAKE_OPTIONS:-})
   local wanted="$ROOT $BUILD ${options[*]}"
   if [ ! -e "$BUILD/build.ninja" ] || { [ -e "$BUILD/.configured" ] && [ "$(cat "$BUILD/.configured")" != "$wanted" ]; }; then
