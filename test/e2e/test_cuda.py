@@ -331,20 +331,27 @@ def test_without_cublaslt(bench):
     require_close(library.values("loss"), generated.values("loss"), 1e-3, "losses with and without cuBLASLt")
 
 
-def test_absent_cublaslt_is_told(bench):
-    """On a GPU that is none of the simulator's a line says why products run as generated kernels and what to install."""
-    trainer, data, options = small_run(bench)
+def require_absence_is_told(bench, run, work, package, refused, silent):
+    """On a GPU that is none of the simulator's a line says why `work` runs as generated kernels and what to install.
+
+    `refused`: settings → the reason; `silent`: settings with which the user asks for generated kernels.
+    """
+    trainer, data, options = run
     folder = str(bench.build.resolve() / "lib" / "sim")
     # The simulator, taken for NVIDIA's driver; it has no code for the real GPU, so that the trainer ends then.
-    for settings, says in (({"MPC_SIM_BLAS_VERSION": "110400"}, ["libcublasLt.so.12: it is of version 11.4, and 12 or 13 is needed"]),
-                           ({"MPC_SIM_BLAS": "0"}, ["libcublasLt.so.12: it does not start: CUBLAS_STATUS_NOT_INITIALIZED"])):
+    for settings, reason in refused:
         done = trainer.run("train", "--data", data, *options, "--device", "0",
                            env=simulator(LD_LIBRARY_PATH=folder, MPC_CUDA_LIBS=folder, **settings))
-        says += ["note: matrix products run as generated kernels", "pip install nvidia-cublas-cu12", "MPC_CUDA_LIBS", "error: "]
-        require_refusal(done, says, str(settings))
+        require_refusal(done, [reason, f"note: {work} run as generated kernels", f"pip install {package}", "MPC_CUDA_LIBS", "error: "], str(settings))
         require(done.err.count("note:") == 1, done.err)
-    off = trainer.run("train", "--data", data, *options, "--device", "0", env=simulator(LD_LIBRARY_PATH=folder, MPC_SIM_BLAS="0", **GENERATED))
+    off = trainer.run("train", "--data", data, *options, "--device", "0", env=simulator(LD_LIBRARY_PATH=folder, **silent))
     require("note:" not in off.err, off.err)
+
+
+def test_absent_cublaslt_is_told(bench):
+    refused = [({"MPC_SIM_BLAS_VERSION": "110400"}, "libcublasLt.so.12: it is of version 11.4, and 12 or 13 is needed"),
+               ({"MPC_SIM_BLAS": "0"}, "libcublasLt.so.12: it does not start: CUBLAS_STATUS_NOT_INITIALIZED")]
+    require_absence_is_told(bench, small_run(bench), "matrix products", "nvidia-cublas-cu12", refused, {"MPC_SIM_BLAS": "0", **GENERATED})
 
 
 def test_failing_products(bench):
@@ -429,19 +436,9 @@ def test_without_cudnn(bench):
 
 
 def test_absent_cudnn_is_told(bench):
-    """On a GPU that is none of the simulator's a line says why convolutions run as generated kernels and what to install."""
-    trainer, data, options = convolution_run(bench)
-    folder = str(bench.build.resolve() / "lib" / "sim")
-    # The simulator, taken for NVIDIA's driver; it has no code for the real GPU, so that the trainer ends then.
-    for settings, says in (({"MPC_SIM_DNN_VERSION": "8907"}, ["libcudnn.so.9: it is of version 8.9, and 9 is needed"]),
-                           ({"MPC_SIM_DNN": "0"}, ["libcudnn.so.9: it does not start: CUDNN_STATUS_NOT_INITIALIZED"])):
-        done = trainer.run("train", "--data", data, *options, "--device", "0",
-                           env=simulator(LD_LIBRARY_PATH=folder, MPC_CUDA_LIBS=folder, **settings))
-        says += ["note: convolutions run as generated kernels", "pip install nvidia-cudnn-cu12", "MPC_CUDA_LIBS", "error: "]
-        require_refusal(done, says, str(settings))
-        require(done.err.count("note:") == 1, done.err)
-    off = trainer.run("train", "--data", data, *options, "--device", "0", env=simulator(LD_LIBRARY_PATH=folder, MPC_SIM_DNN="0", **KERNELS))
-    require("note:" not in off.err, off.err)
+    refused = [({"MPC_SIM_DNN_VERSION": "8907"}, "libcudnn.so.9: it is of version 8.9, and 9 is needed"),
+               ({"MPC_SIM_DNN": "0"}, "libcudnn.so.9: it does not start: CUDNN_STATUS_NOT_INITIALIZED")]
+    require_absence_is_told(bench, convolution_run(bench), "convolutions", "nvidia-cudnn-cu12", refused, {"MPC_SIM_DNN": "0", **KERNELS})
 
 
 def test_failing_convolutions(bench):
