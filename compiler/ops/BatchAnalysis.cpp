@@ -13,6 +13,7 @@ using namespace mlir;
 namespace mpc {
 
 static SamplePlaces mix(Operation *op) { return {{}, op}; }
+static SamplePlaces pairWithWholeBatch(Operation *op) { return {{}, op, true}; }
 
 BatchAnalysis::BatchAnalysis(func::FuncOp f) {
   start(f);
@@ -47,7 +48,8 @@ std::string BatchAnalysis::whyMixed(Value v) const {
     return "";
   StringRef node = nodeOf(p.culprit);
   return ("node '" + (node.empty() ? "?" : node) + "' (" + operatorOf(p.culprit) +
-          ") mixes the samples of a batch")
+          (p.paired ? ") combines the samples with numbers made for a whole batch"
+                    : ") mixes the samples of a batch"))
       .str();
 }
 
@@ -55,17 +57,19 @@ std::string BatchAnalysis::whyMixed(Value v) const {
 // Elementwise operations
 //===----------------------------------------------------------------------===//
 
-// Operands of one shape. An element of the result belongs to all samples that the operands'
-// elements belong to, so places on different axes add up; but then an operand without a place on
-// an axis must be the same all along it, or one operand must have all places: x + xᵀ of a square x
-// pairs samples with features.
+// An operand without a place on an axis goes with all samples there only if it is the same for
+// each: x + xᵀ of a square x pairs samples with features, and a parameter of N rows has some that a
+// smaller batch cannot use.
+bool BatchAnalysis::goesWith(Value v, const SamplePlace &p) const {
+  return of(v).on(p.axis) || holdsForFewer(v, partOf(p));
+}
+
+// An element of the result belongs to all samples that the operands' elements belong to, so places
+// on different axes add up.
 SamplePlaces BatchAnalysis::merge(Operation *op) {
   SamplePlaces merged;
-  size_t most = 0;
-  for (Value v : op->getOperands()) {
-    SamplePlaces places = of(v);
-    most = std::max(most, places.places.size());
-    for (SamplePlace p : places.places) {
+  for (Value v : op->getOperands())
+    for (SamplePlace p : of(v).places) {
       p.neutral.reset();
       const SamplePlace *other = merged.on(p.axis);
       if (other && !other->samePlace(p))
@@ -73,17 +77,16 @@ SamplePlaces BatchAnalysis::merge(Operation *op) {
       if (!other)
         merged.places.push_back(p);
     }
-  }
-  if (merged.places.size() == most)
-    return merged;
-  for (Value v : op->getOperands()) {
-    SamplePlaces places = of(v);
-    auto repeated = v.getDefiningOp<BroadcastOp>();
+  return merged;
+}
+
+SamplePlaces BatchAnalysis::ofElementwise(Operation *op) {
+  SamplePlaces merged = merge(op);
+  for (Value v : op->getOperands())
     for (const SamplePlace &p : merged.places)
-      if (!places.none() && !places.on(p.axis) &&
-          (!repeated || llvm::is_contained(repeated.getDimensions(), p.axis)))
-        return mix(op);
-  }
+      if (isa<RankedTensorType>(v.getType()) && shapeOf(v) == shapeOf(op->getResult(0)) &&
+          !goesWith(v, p))
+        return pairWithWholeBatch(op);
   return merged;
 }
 
@@ -91,32 +94,15 @@ SamplePlaces BatchAnalysis::merge(Operation *op) {
 // Index maps
 //===----------------------------------------------------------------------===//
 
-// A reshape keeps the row-major order: the samples' factor starts at the same position and must lie
-// in one dimension again.
-static std::optional<SamplePlace> locate(SamplePlace p, int64_t batch, ArrayRef<int64_t> from,
-                                         ArrayRef<int64_t> to) {
-  int64_t before = p.outer; // elements of the index before the samples' factor
-  for (int64_t d = 0; d < p.axis; ++d)
-    before *= from[d];
-  int64_t passed = 1;
-  for (auto [axis, size] : llvm::enumerate(to)) {
-    int64_t outer = before / passed;
-    if (before % passed == 0 && outer * batch <= size && size % (outer * batch) == 0)
-      return SamplePlace{int64_t(axis), outer, size / (outer * batch), p.neutral};
-    passed *= size;
-    if (passed > before)
-      break;
-  }
-  return std::nullopt;
-}
-
 SamplePlaces BatchAnalysis::ofReshape(Operation *op) {
   SamplePlaces result;
+  // The order stays row-major: the samples' factor starts at the same position and must lie in one
+  // dimension again.
   for (const SamplePlace &p : of(op->getOperand(0)).places) {
-    auto moved = locate(p, batch, shapeOf(op->getOperand(0)), shapeOf(op->getResult(0)));
+    auto moved = locate(partOf(p), shapeOf(op->getOperand(0)), shapeOf(op->getResult(0)));
     if (!moved || result.on(moved->axis))
       return mix(op);
-    result.places.push_back(*moved);
+    result.places.push_back({moved->axis, moved->outer, moved->inner, p.neutral});
   }
   return result;
 }
@@ -153,6 +139,10 @@ SamplePlaces BatchAnalysis::ofConcat(ConcatOp op) {
       if (!known || p.axis == axis)
         group.places.push_back(p);
     }
+  for (Value v : op.getInputs())
+    for (const SamplePlace &p : others.places)
+      if (!goesWith(v, p))
+        return pairWithWholeBatch(op);
   if (joined.places.empty())
     return others;
   SamplePlace whole{axis, 0, joined.places.front().inner};
@@ -190,7 +180,8 @@ SamplePlaces BatchAnalysis::ofGather(GatherOp op) {
 // Operations that combine elements
 //===----------------------------------------------------------------------===//
 
-// Rows, columns and leading dimensions keep samples apart. Contracting over them is a sum: exact if
+// Rows, columns and leading dimensions keep samples apart; of the leading ones, and of the columns
+// with a bias, both operands need the same. Contracting over them is a sum: exact if
 // both operands are zero for those that are not there.
 SamplePlaces BatchAnalysis::ofMatmul(MatmulOp op) {
   if (op.getBias() && !of(op.getBias()).none())
@@ -215,6 +206,13 @@ SamplePlaces BatchAnalysis::ofMatmul(MatmulOp op) {
       if (!other)
         result.places.push_back(p);
     }
+  }
+  for (const SamplePlace &p : result.places) {
+    bool leading = p.axis < last - 1, biased = p.axis == last && op.getBias();
+    if (leading && (!goesWith(op.getLhs(), p) || !goesWith(op.getRhs(), p)))
+      return pairWithWholeBatch(op);
+    if (biased && !holdsForFewer(op.getBias(), {0, p.outer, batch, p.inner}))
+      return pairWithWholeBatch(op);
   }
   if (contracted.empty())
     return result;
@@ -318,11 +316,12 @@ SamplePlaces BatchAnalysis::transfer(Operation *op) {
   if (auto norm = dyn_cast<LayerNormOp>(op))
     return mixIf(!onlyInput() ||
                  anyPlace([&](const SamplePlace &p) { return p.axis >= int64_t(norm.getAxis()); }));
-  if (isa<BatchNormInferenceOp, BatchNormOp>(op))
-    return mixIf(!onlyInput());
+  if (isa<BatchNormInferenceOp, BatchNormOp>(op)) // a scale and statistics per channel
+    return places.on(1) ? pairWithWholeBatch(op) : mixIf(!onlyInput());
   if (isa<MaxPoolOp, AveragePoolOp>(op))
     return mixIf(anyPlace([](const SamplePlace &p) { return p.axis > 1; }));
-  return mixIf(!op->hasTrait<OpTrait::Elementwise>() && !isa<DropoutOp>(op));
+  bool elementwise = op->hasTrait<OpTrait::Elementwise>() || isa<DropoutOp>(op);
+  return elementwise ? ofElementwise(op) : mix(op);
 }
 
 void BatchAnalysis::visit(Operation *op) {

@@ -15,6 +15,7 @@
 #ifndef MPC_OPS_BATCHANALYSIS_H
 #define MPC_OPS_BATCHANALYSIS_H
 
+#include "FewerRows.h"
 #include "MpcDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/DenseMap.h"
@@ -37,6 +38,7 @@ struct SamplePlace {
 struct SamplePlaces {
   llvm::SmallVector<SamplePlace, 1> places; ///< at most one per axis
   mlir::Operation *culprit = nullptr;       ///< the operation that mixed the samples
+  bool paired = false; ///< it did by a tensor that has a part for each sample of a whole batch
 
   bool mixed() const { return culprit != nullptr; }
   bool none() const { return !culprit && places.empty(); }
@@ -69,7 +71,10 @@ public:
 
 private:
   SamplePlaces transfer(mlir::Operation *op);
+  AxisPart partOf(const SamplePlace &p) const { return {p.axis, p.outer, batch, p.inner}; }
+  bool goesWith(mlir::Value v, const SamplePlace &p) const;
   SamplePlaces merge(mlir::Operation *op);
+  SamplePlaces ofElementwise(mlir::Operation *op);
   SamplePlaces ofReshape(mlir::Operation *op);
   SamplePlaces ofSlice(SliceOp op);
   SamplePlaces ofConcat(ConcatOp op);

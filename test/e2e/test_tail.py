@@ -461,6 +461,15 @@ REFUSED = {
     "index_from_the_batch_size": lambda: ([*SHAPE, node("Div", "n two", "i"), node("Gather", "h i", "f", axis=0, name="culprit"), node("Mul", "h f", "y")],
                                           {**ZERO, "two": np.array(2)}),
     "branch_by_the_batch_size": lambda: ([*SHAPE, node("Equal", "n one", "c"), if_node("c", "h", "y")], {**ZERO, "one": np.array(1)}),
+    # numbers with a row for each sample of a whole batch
+    "rows_added": lambda: ([node("Add", "h p", "y", name="culprit")], {"p": normal(4, 4)}),
+    "rows_of_one": lambda: ([node("Mul", "h p", "y", name="culprit")], {"p": normal(4, 1)}),
+    "rows_selected": lambda: ([node("Greater", "h nil", "c"), node("Where", "c h p", "y", name="culprit")], {"nil": np.float32(0), "p": normal(4, 1)}),
+    "rows_joined": lambda: ([node("Concat", "h p", "c", axis=1, name="culprit"), node("Slice", "c two six one", "y")],
+                            {"p": normal(4, 2), "two": np.array([2]), "six": np.array([6]), "one": np.array([1])}),
+    "matrices": lambda: ([node("Unsqueeze", "h one", "u"), node("MatMul", "u p", "m", name="culprit"), node("Squeeze", "m one", "y")],
+                         {"p": normal(4, 4, 4), "one": np.array([1])}),
+    "bias_of_rows": lambda: ([node("Gemm", "h p b", "y", name="culprit")], {"p": normal(4, 4), "b": normal(4, 4)}),
     "square": lambda: ([node("Transpose", "h", "t"), node("Add", "h t", "y", name="culprit")], {}),
 }
 

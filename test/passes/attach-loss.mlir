@@ -47,13 +47,15 @@ module attributes {mpc.batch = 4 : i64} {
 
 // Rows of an output with several per sample count as long as their sample is there.
 // ROWS: mpc.cross_entropy %{{.*}} {class_axis = 1 : i64, factor = 2 : i64, ignore_index = 7 : i64
-func.func @forward(%x: tensor<4x3xf32> {mpc.role = "input", mpc.name = "x"}, %w: tensor<4x3xf32> {mpc.role = "parameter", mpc.name = "w"},
-    %u: tensor<8x3xf32> {mpc.role = "parameter", mpc.name = "u"})
+func.func @forward(%x: tensor<4x3xf32> {mpc.role = "input", mpc.name = "x"}, %w: tensor<3xf32> {mpc.role = "parameter", mpc.name = "w"},
+    %u: tensor<3xf32> {mpc.role = "parameter", mpc.name = "u"})
     -> (tensor<4x3xf32> {mpc.role = "output", mpc.name = "y"}, tensor<8x3xf32> {mpc.role = "output", mpc.name = "z"}) {
-  %0 = arith.mulf %x, %w : tensor<4x3xf32>
+  %rows = mpc.broadcast %w {dimensions = array<i64: 1>} : tensor<3xf32> -> tensor<4x3xf32>
+  %0 = arith.mulf %x, %rows : tensor<4x3xf32>
   %1 = mpc.broadcast %x {dimensions = array<i64: 0, 2>} : tensor<4x3xf32> -> tensor<4x2x3xf32>
   %2 = mpc.reshape %1 : tensor<4x2x3xf32> -> tensor<8x3xf32>
-  %3 = arith.mulf %2, %u : tensor<8x3xf32>
+  %all = mpc.broadcast %u {dimensions = array<i64: 1>} : tensor<3xf32> -> tensor<8x3xf32>
+  %3 = arith.mulf %2, %all : tensor<8x3xf32>
   return %0, %3 : tensor<4x3xf32>, tensor<8x3xf32>
 }
 }

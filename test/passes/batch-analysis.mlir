@@ -62,8 +62,8 @@ func.func @forward(%x: tensor<4x6xf32> {mpc.role = "input", mpc.name = "x"}, %s:
 
 // -----
 
-// A normalization whose channels are the samples counts all rows, and no smaller batch is possible.
-// CHECK: mpc.tail_refused = "node 'bn' (BatchNormalization) normalizes rows that are not the samples"
+// A normalization whose channels are the samples has a scale for each of a whole batch, and no smaller one is possible.
+// CHECK: mpc.tail_refused = "node 'bn' (BatchNormalization) combines the samples with numbers made for a whole batch"
 // CHECK: %[[ALL:.*]] = arith.constant dense<3> : tensor<i64>
 // CHECK: mpc.batch_norm %{{.*}}, %{{.*}}, %{{.*}}, %[[ALL]]
 module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
@@ -111,5 +111,91 @@ func.func @forward(%x: tensor<4x6xf32> {mpc.role = "input", mpc.name = "x"}, %n:
   %2 = mpc.broadcast %1 {dimensions = array<i64: 1>} : tensor<6xf32> -> tensor<4x6xf32>
   %3 = arith.subf %x, %2 : tensor<4x6xf32>
   return %3 : tensor<4x6xf32>
+}
+}
+
+// -----
+
+// A parameter with a row for each sample of a whole batch has one too many for a smaller one.
+// CHECK: mpc.tail_refused = "node 'sum' (Add) combines the samples with numbers made for a whole batch"
+module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
+func.func @forward(%x: tensor<4x6xf32> {mpc.role = "input", mpc.name = "x"}, %p: tensor<4x6xf32> {mpc.role = "parameter", mpc.name = "p"})
+    -> (tensor<4x6xf32> {mpc.role = "output", mpc.name = "y"}) {
+  %0 = arith.addf %x, %p {mpc.node = "sum", mpc.op = "Add"} : tensor<4x6xf32>
+  return %0 : tensor<4x6xf32>
+}
+}
+
+// -----
+
+// So has a stack of matrices, and a bias of columns that are samples.
+// CHECK: mpc.tail_refused = "node 'stack' (MatMul) combines the samples with numbers made for a whole batch"
+module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
+func.func @forward(%x: tensor<4x2x6xf32> {mpc.role = "input", mpc.name = "x"}, %p: tensor<4x6x5xf32> {mpc.role = "parameter", mpc.name = "p"})
+    -> (tensor<4x2x5xf32> {mpc.role = "output", mpc.name = "y"}) {
+  %0 = mpc.matmul %x, %p {mpc.node = "stack", mpc.op = "MatMul"} : (tensor<4x2x6xf32>, tensor<4x6x5xf32>) -> tensor<4x2x5xf32>
+  return %0 : tensor<4x2x5xf32>
+}
+}
+
+// -----
+
+// CHECK: mpc.tail_refused = "node 'turned' (Gemm) combines the samples with numbers made for a whole batch"
+module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
+func.func @forward(%x: tensor<4x6xf32> {mpc.role = "input", mpc.name = "x"}, %p: tensor<5x6xf32> {mpc.role = "parameter", mpc.name = "p"},
+    %b: tensor<4xf32> {mpc.role = "parameter", mpc.name = "b"}) -> (tensor<5x4xf32> {mpc.role = "output", mpc.name = "y"}) {
+  %0 = mpc.matmul %p, %x bias %b {transpose_rhs, mpc.node = "turned", mpc.op = "Gemm"} : (tensor<5x6xf32>, tensor<4x6xf32>, tensor<4xf32>) -> tensor<5x4xf32>
+  return %0 : tensor<5x4xf32>
+}
+}
+
+// -----
+
+// And so has what is joined with the samples along another axis.
+// CHECK: mpc.tail_refused = "node 'beside' (Concat) combines the samples with numbers made for a whole batch"
+module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
+func.func @forward(%x: tensor<4x6xf32> {mpc.role = "input", mpc.name = "x"}, %p: tensor<4x1xf32> {mpc.role = "parameter", mpc.name = "p"})
+    -> (tensor<4x7xf32> {mpc.role = "output", mpc.name = "y"}) {
+  %0 = mpc.concat %x, %p {axis = 1 : i64, mpc.node = "beside", mpc.op = "Concat"} : (tensor<4x6xf32>, tensor<4x1xf32>) -> tensor<4x7xf32>
+  return %0 : tensor<4x7xf32>
+}
+}
+
+// -----
+
+// What says the same to each sample goes with any number of them: rows of a constant that are equal, a table behind a
+// broadcast, a reshape, a gather at such positions; eight of ten rows of a broadcast.
+// CHECK-NOT: mpc.tail_refused
+// CHECK: mpc.output_samples = {y = array<i64: 0, 1>}
+module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
+func.func @forward(%x: tensor<4x2x3xf32> {mpc.role = "input", mpc.name = "x"}, %p: tensor<2x3xf32> {mpc.role = "parameter", mpc.name = "p"},
+    %t: tensor<9x3xf32> {mpc.role = "parameter", mpc.name = "t"}, %e: tensor<3xf32> {mpc.role = "parameter", mpc.name = "e"})
+    -> (tensor<8x3xf32> {mpc.role = "output", mpc.name = "y"}) {
+  %rows = mpc.reshape %x : tensor<4x2x3xf32> -> tensor<8x3xf32>
+  %c = arith.constant dense<[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]> : tensor<8x3xf32>
+  %0 = arith.addf %rows, %c {mpc.node = "constant", mpc.op = "Add"} : tensor<8x3xf32>
+  %all = mpc.broadcast %p {dimensions = array<i64: 1, 2>} : tensor<2x3xf32> -> tensor<4x2x3xf32>
+  %flat = mpc.reshape %all : tensor<4x2x3xf32> -> tensor<8x3xf32>
+  %1 = arith.addf %0, %flat {mpc.node = "table", mpc.op = "Add"} : tensor<8x3xf32>
+  %i = arith.constant dense<[7, 1, 7, 1, 7, 1, 7, 1]> : tensor<8xi64>
+  %g = mpc.gather %t, %i {axis = 0 : i64} : tensor<9x3xf32>, tensor<8xi64> -> tensor<8x3xf32>
+  %2 = arith.addf %1, %g {mpc.node = "gathered", mpc.op = "Add"} : tensor<8x3xf32>
+  %many = mpc.broadcast %e {dimensions = array<i64: 1>} : tensor<3xf32> -> tensor<10x3xf32>
+  %some = mpc.slice %many {starts = array<i64: 1, 0>, steps = array<i64: 1, 1>} : tensor<10x3xf32> -> tensor<8x3xf32>
+  %neg = arith.negf %some : tensor<8x3xf32>
+  %3 = arith.addf %2, %neg {mpc.node = "sliced", mpc.op = "Add"} : tensor<8x3xf32>
+  return %3 : tensor<8x3xf32>
+}
+}
+
+// -----
+
+// Rows that differ anywhere are not the same.
+// CHECK: mpc.tail_refused = "node 'constant' (Add) combines the samples with numbers made for a whole batch"
+module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
+func.func @forward(%x: tensor<4x2xf32> {mpc.role = "input", mpc.name = "x"}) -> (tensor<4x2xf32> {mpc.role = "output", mpc.name = "y"}) {
+  %c = arith.constant dense<[[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, 3.0]]> : tensor<4x2xf32>
+  %0 = arith.addf %x, %c {mpc.node = "constant", mpc.op = "Add"} : tensor<4x2xf32>
+  return %0 : tensor<4x2xf32>
 }
 }
