@@ -207,7 +207,7 @@ void LayoutRewriter::passReduce(ReduceOp op) {
 bool LayoutRewriter::passThrough(Operation *op) {
   SmallVector<unsigned> operands; // the activations among them
   SmallVector<unsigned> results;
-  bool flag = isa<MaxPoolOp, MaxPoolGradOp, AveragePoolOp, AveragePoolGradOp>(op);
+  bool flag = isPool(op) || isPoolGradient(op);
   if (isa<BatchNormOp, BatchNormInferenceOp, MaskSamplesOp>(op)) {
     operands = {0};
     results = {0};

@@ -27,20 +27,6 @@ static bool isPrefix(BroadcastOp broadcast) {
   return leading == operand.getNumElements();
 }
 
-/// The permutation moves nothing but dimensions of size 1.
-static bool movesNothing(TransposeOp transpose) {
-  ArrayRef<int64_t> shape = cast<RankedTensorType>(transpose.getInput().getType()).getShape();
-  int64_t last = -1;
-  for (int64_t dimension : transpose.getPermutation()) {
-    if (shape[dimension] == 1)
-      continue;
-    if (dimension < last)
-      return false;
-    last = dimension;
-  }
-  return true;
-}
-
 static Relation relationOf(Operation *op, unsigned i) {
   if (isPointwise(op) || isa<ReshapeOp, ReduceOp>(op))
     return Relation::Identity;
@@ -55,7 +41,7 @@ static Relation relationOf(Operation *op, unsigned i) {
     return Relation::Once;
   if (isa<ScatterAddOp>(op) && i > 0)
     return Relation::Once;
-  if (isa<MaxPoolOp, AveragePoolOp>(op) && !rereads(op, i))
+  if (isPool(op) && !rereads(op, i))
     return Relation::Once;
   return Relation::Other;
 }

@@ -14,8 +14,6 @@
 using namespace mlir;
 using namespace mpc;
 
-constexpr int kExpensiveCost = 16; ///< not worth computing twice, whatever the traffic
-
 /// The cluster that two would become, and where it computes what either of them computes in its
 /// domain.
 struct Clustering::Fit {
@@ -164,7 +162,7 @@ bool Clustering::fitsPrivately(int a, int b, Fit &fit) const {
     return false;
   for (int member : producer.members) {
     const Node &node = nodes[member];
-    if (node.exclusive || isPool(node.op))
+    if (node.exclusive || isPool(node.op) || isPoolGradient(node.op))
       return false;
     for (int user : node.users) {
       if (nodes[user].cluster == a)

@@ -114,7 +114,7 @@ void Clustering::classify(Block &block) {
   for (Operation &op : block) {
     if (isOutside(&op))
       continue;
-    bool candidate = isPointwise(&op) || isIndexMap(&op) ||
+    bool candidate = isPointwise(&op) || isIndexMap(&op) || isPoolGradient(&op) ||
                      isa<GatherOp, IotaOp, RandomUniformOp, arith::ConstantOp>(op);
     if (!candidate) {
       addNode(&op);
@@ -123,7 +123,7 @@ void Clustering::classify(Block &block) {
     Inline facts = factsOf(&op);
     bool view = isIndexMap(&op) || isa<IotaOp, RandomUniformOp, arith::ConstantOp>(op);
     bool stored = (isStored(op.getResult(0)) && !isa<ReshapeOp>(op)) || isTable(&op);
-    if (!stored && (view || staysInline(&op, facts)))
+    if (!stored && ((view && !decided.lookup(&op)) || staysInline(&op, facts)))
       inlines[&op] = std::move(facts);
     else
       addNode(&op);

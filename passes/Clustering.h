@@ -36,6 +36,8 @@ enum class Relation {
 /// Which iteration of its cluster computes a node's value.
 enum class Space { Domain, Sub, Private };
 
+constexpr int kExpensiveCost = 16; ///< not worth computing twice, whatever the traffic
+
 class Clustering {
 public:
   struct Edge {

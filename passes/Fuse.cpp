@@ -119,9 +119,10 @@ private:
 struct Fuse : mpc::impl::FuseBase<Fuse> {
   LogicalResult checkContent(func::FuncOp function) {
     for (Operation &op : function.getBody().front())
-      if (!isLibraryOp(&op) && !isPointwise(&op) && !isIndexMap(&op) &&
+      if (!isLibraryOp(&op) && !isPointwise(&op) && !isIndexMap(&op) && !isPool(&op) &&
+          !isPoolGradient(&op) &&
           !isa<arith::ConstantOp, IotaOp, GatherOp, RandomUniformOp, ReduceOp, ScatterAddOp,
-               MaxPoolOp, MaxPoolGradOp, AveragePoolOp, AveragePoolGradOp, func::ReturnOp>(op))
+               func::ReturnOp>(op))
         return op.emitOpError("no kernel can hold it: expand-composites comes before fuse");
     return success();
   }

@@ -135,6 +135,9 @@ Cuts KernelBuilder::computeCuts(Value v) {
         carryCuts(result, operand, v, [&](int64_t j, int64_t inner) {
           return llvm::is_contained(changed, j) && !keepsBlocks(op, j, inner) ? -1 : j;
         });
+  } else if (isPoolGradient(op)) {
+    for (size_t d = 0; d < shape.size(); ++d)
+      cutBehind(d);
   } else if (auto gather = dyn_cast<GatherOp>(op)) {
     int64_t axis = gather.getAxis(), rank = shapeOf(gather.getIndices()).size();
     cutBehind(axis - 1);
@@ -154,7 +157,7 @@ Cuts KernelBuilder::computeCuts(Value v) {
 bool KernelBuilder::fixDomain() {
   for (int member : cluster.members) {
     Operation *op = clustering.nodes[member].op;
-    if (isa<MaxPoolOp, MaxPoolGradOp, AveragePoolOp, AveragePoolGradOp, ScatterAddOp>(op)) {
+    if (isPool(op) || isa<ScatterAddOp>(op)) {
       domain.assign(shapeOf(op->getResult(0)).begin(), shapeOf(op->getResult(0)).end());
       if (auto scatter = dyn_cast<ScatterAddOp>(op))
         split = scatter.getAxis();

@@ -1,6 +1,7 @@
 //===- OperationFacts.cpp - what clustering asks of an operation ---------------------===//
 
 #include "passes/OperationFacts.h"
+#include "compiler/codegen/Access.h"
 #include "compiler/ops/Build.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -45,6 +46,20 @@ bool mpc::isOutside(Operation *op) {
          (!isa<RankedTensorType>(op->getResult(0).getType()) || isDataConstant(op->getResult(0)));
 }
 
+/// For each window that can cover it, an element of a pool's gradient compares (or divides) and
+/// selects; for each but one it also reads again, and adds. Unless the channels come last, the
+/// innermost loop runs across windows, and reads of them are scattered.
+static int poolGradientCost(Operation *op) {
+  constexpr int kMost = 1000, kScattered = 32, kAnother = 3;
+  PoolWindow window(op);
+  auto output = cast<RankedTensorType>(op->getOperand(0).getType());
+  int64_t windows = 1;
+  for (size_t d = 0; d < window.rank(); ++d)
+    windows *= window.covering(d, output.getDimSize(window.first + d));
+  int64_t each = (isa<AveragePoolGradOp>(op) ? 4 : 2) + (window.channelsLast() ? 0 : kScattered);
+  return std::min<int64_t>(windows * each + (windows - 1) * kAnother, kMost);
+}
+
 int mpc::elementCost(Operation *op) {
   if (isa<arith::ExtFOp, arith::TruncFOp>(op) || isIndexMap(op) ||
       isa<arith::ConstantOp, IotaOp>(op))
@@ -58,39 +73,50 @@ int mpc::elementCost(Operation *op) {
     return 1;
   if (isa<GatherOp>(op))
     return 2;
+  if (isPoolGradient(op))
+    return poolGradientCost(op);
   return isa_and_nonnull<math::MathDialect>(op->getDialect()) ? 16 : 1;
 }
 
-template <typename PoolOp> static bool windowsOverlap(PoolOp pool) {
-  for (auto [kernel, stride, dilation] :
-       llvm::zip(pool.getKernel(), pool.getStrides(), pool.getDilations()))
+static bool windowsOverlap(const PoolWindow &window) {
+  for (auto [kernel, stride, dilation] : llvm::zip(window.kernel, window.strides, window.dilations))
     if ((kernel - 1) * dilation + 1 > stride)
       return true;
   return false;
 }
 
-bool mpc::isPool(Operation *op) {
-  return isa<MaxPoolOp, MaxPoolGradOp, AveragePoolOp, AveragePoolGradOp>(op);
+bool mpc::isPool(Operation *op) { return isa<MaxPoolOp, AveragePoolOp>(op); }
+
+bool mpc::isPoolGradient(Operation *op) { return isa<MaxPoolGradOp, AveragePoolGradOp>(op); }
+
+bool mpc::movesNothing(TransposeOp transpose) {
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(transpose.getInput().getType()).getShape();
+  int64_t last = -1;
+  for (int64_t dimension : transpose.getPermutation()) {
+    if (shape[dimension] == 1)
+      continue;
+    if (dimension < last)
+      return false;
+    last = dimension;
+  }
+  return true;
 }
 
 bool mpc::rereads(Operation *op, unsigned i) {
   if (isa<BroadcastOp>(op))
     return elementCount(op->getResult(0)) > elementCount(op->getOperand(0));
-  if (auto pool = dyn_cast<MaxPoolOp>(op))
-    return windowsOverlap(pool);
-  if (auto pool = dyn_cast<AveragePoolOp>(op))
-    return windowsOverlap(pool);
+  if (isPool(op))
+    return windowsOverlap(PoolWindow(op));
   if (isa<ScatterAddOp>(op))
     return i == 0;
-  return isa<GatherOp, MaxPoolGradOp, AveragePoolGradOp>(op) ||
+  return isa<GatherOp>(op) || isPoolGradient(op) ||
          (isa<RandomUniformOp>(op) && elementCount(op->getResult(0)) > 1);
 }
 
-/// Calls `visit` for each use of `v`, seen through the views that read each element once.
-static void forEachUse(Value v, llvm::function_ref<void(OpOperand &)> visit) {
+void mpc::forEachReader(Value v, llvm::function_ref<void(OpOperand &)> visit) {
   for (OpOperand &use : v.getUses())
     if (isa<ReshapeOp, TransposeOp, SliceOp, PadOp, ConcatOp>(use.getOwner()))
-      forEachUse(use.getOwner()->getResult(0), visit);
+      forEachReader(use.getOwner()->getResult(0), visit);
     else
       visit(use);
 }
@@ -105,6 +131,7 @@ bool mpc::isStored(Value v) {
 
 bool mpc::isReread(Value v) {
   bool reread = false;
-  forEachUse(v, [&](OpOperand &use) { reread |= rereads(use.getOwner(), use.getOperandNumber()); });
+  forEachReader(v,
+                [&](OpOperand &use) { reread |= rereads(use.getOwner(), use.getOperandNumber()); });
   return reread;
 }

@@ -29,11 +29,17 @@ int64_t tensorBytes(mlir::Type type);
 /// An operation that is neither node nor kernel content: a scalar constant (the padding of
 /// mpc.pad), a data constant.
 bool isOutside(mlir::Operation *op);
-/// max_pool, average_pool and their gradients: they read windows.
+/// max_pool and average_pool: they read windows.
 bool isPool(mlir::Operation *op);
+/// The gradient of a pool: its element asks the windows that cover it.
+bool isPoolGradient(mlir::Operation *op);
 /// Rough cost of one element: 1 for an addition, 16 for a transcendental function. Casts are free,
 /// so that dropping one does not change the clusters.
 int elementCost(mlir::Operation *op);
+/// The permutation moves nothing but dimensions of size 1.
+bool movesNothing(TransposeOp transpose);
+/// Calls `visit` for each use of `v`, seen through the views that read each element once.
+void forEachReader(mlir::Value v, llvm::function_ref<void(mlir::OpOperand &)> visit);
 /// True if `op` reads elements of operand `i` several times.
 bool rereads(mlir::Operation *op, unsigned i);
 /// True if a reader of `v` asks for its elements several times.

@@ -56,12 +56,13 @@ private:
   void findLeaves(Operation *op);
   bool isInline(Operation *op) const { return clustering.inlines.count(op); }
   double bytesFor(Operation *op, int cluster, const llvm::SmallPtrSetImpl<Operation *> &tree) const;
-  bool readsOtherwise(Value leaf, int cluster,
+  bool readsOtherwise(Value leaf, int cluster, Operation *root,
                       const llvm::SmallPtrSetImpl<Operation *> &tree) const;
   void collectTree(Operation *op, llvm::SmallPtrSetImpl<Operation *> &tree) const;
   double arithmetic(Operation *op, int cluster) const;
   bool shouldStore(Operation *op) const;
   bool shouldRecompute(Operation *op) const;
+  bool shouldMove(TransposeOp transpose) const;
 };
 
 } // namespace mpc
@@ -107,16 +108,28 @@ void Traffic::collectTree(Operation *op, llvm::SmallPtrSetImpl<Operation *> &tre
       collectTree(producer, tree);
 }
 
-bool Traffic::readsOtherwise(Value leaf, int cluster,
+/// `cluster` has the value at hand, or needs it beside `root`: for what is not in its tree, itself
+/// or by way of other parts of the tree, as a norm's gradient needs x - mean. (Not so for what is
+/// too expensive to be computed twice: it is to be stored.)
+bool Traffic::readsOtherwise(Value leaf, int cluster, Operation *root,
                              const llvm::SmallPtrSetImpl<Operation *> &tree) const {
   if (Operation *producer = leaf.getDefiningOp())
     if (int node = clustering.nodeOf(producer);
         node >= 0 && clustering.nodes[node].cluster == cluster)
       return true;
-  return llvm::any_of(leaf.getUsers(), [&](Operation *user) {
-    auto it = owners.find(user);
-    return !tree.contains(user) && it != owners.end() && it->second.contains(cluster);
-  });
+  bool isExpensive = costs.lookup(root) >= kExpensiveCost;
+  llvm::SmallSetVector<Operation *, 8> users(leaf.user_begin(), leaf.user_end());
+  for (size_t i = 0; i < users.size(); ++i) {
+    if (tree.contains(users[i])) {
+      if (users[i] != root && !isExpensive)
+        users.insert(users[i]->user_begin(), users[i]->user_end());
+      continue;
+    }
+    auto it = owners.find(users[i]);
+    if (it != owners.end() && it->second.contains(cluster))
+      return true;
+  }
+  return false;
 }
 
 /// Bytes of leaves that `cluster` reads for `op` alone.
@@ -124,7 +137,7 @@ double Traffic::bytesFor(Operation *op, int cluster,
                          const llvm::SmallPtrSetImpl<Operation *> &tree) const {
   double bytes = 0;
   for (Value leaf : leaves.find(op)->second)
-    if (!readsOtherwise(leaf, cluster, tree))
+    if (!readsOtherwise(leaf, cluster, op, tree))
       bytes += std::min<int64_t>(tensorBytes(leaf.getType()), elementCount(op->getResult(0)) * 8);
   return bytes;
 }
@@ -192,17 +205,30 @@ bool Traffic::shouldRecompute(Operation *op) const {
   return recompute < kWriteCost * bytes + others.size() * bytes;
 }
 
+/// What several kernels read through the gradient of a pool, several times each, is moved once: all
+/// of them then read it in order, and it is smaller than what they compute.
+bool Traffic::shouldMove(TransposeOp transpose) const {
+  bool forPool = false;
+  if (!movesNothing(transpose) && owners.find(transpose)->second.size() > 1)
+    forEachReader(transpose.getResult(),
+                  [&](OpOperand &use) { forPool |= isPoolGradient(use.getOwner()); });
+  return forPool;
+}
+
 llvm::SmallVector<std::pair<Operation *, bool>> Traffic::decisions() {
   llvm::SmallVector<std::pair<Operation *, bool>> result;
   for (Operation &op : block) {
     bool inlineOp = isInline(&op);
     int node = clustering.nodeOf(&op);
-    if (!inlineOp && (node < 0 || !isPointwise(&op)))
+    bool mayChange = isPointwise(&op) || isPoolGradient(&op);
+    if (!inlineOp && (node < 0 || !mayChange))
       continue;
     findLeaves(&op);
-    bool open = isPointwise(&op) && !clustering.decided.count(&op);
+    bool open = mayChange && !clustering.decided.count(&op);
     bool stored = !inlineOp;
-    if (open && inlineOp && shouldStore(&op)) {
+    auto transpose = dyn_cast<TransposeOp>(op);
+    if ((open && inlineOp && shouldStore(&op)) ||
+        (inlineOp && transpose && shouldMove(transpose))) {
       result.push_back({&op, true});
       stored = true;
     } else if (open && !inlineOp && clustering.mayBeInline(&op) && shouldRecompute(&op)) {

@@ -196,7 +196,7 @@ void AccessWalk::visitOperands(Operation *op, const Affine &at) {
     double saved = repeats;
     for (size_t d = 0; d < window.rank(); ++d) {
       unsigned dim = window.first + d;
-      repeats *= forward ? window.kernel[d] : window.covering(d);
+      repeats *= forward ? window.kernel[d] : window.covering(d, input[dim]);
       indices[dim] = addBase(0, input[dim] - 1, depth(indices[dim]));
     }
     for (Value operand : op->getOperands())

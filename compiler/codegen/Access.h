@@ -41,9 +41,15 @@ struct PoolWindow {
   unsigned first; ///< the first spatial dimension of operand and result
   explicit PoolWindow(mlir::Operation *pool);
   size_t rank() const { return kernel.size(); }
-  int64_t cells() const { return elementsOf(kernel); }
-  /// How many windows of dimension d can cover one input element, where the dilation is 1.
-  int64_t covering(size_t d) const { return (kernel[d] + strides[d] - 1) / strides[d]; }
+  bool channelsLast() const { return first == 1; }
+  bool isDilated() const {
+    return llvm::any_of(dilations, [](int64_t dilation) { return dilation != 1; });
+  }
+  /// How many windows of dimension d, of `outputs`, can cover one input element; with dilation, how
+  /// many are tried.
+  int64_t covering(size_t d, int64_t outputs) const {
+    return isDilated() ? kernel[d] : std::min((kernel[d] + strides[d] - 1) / strides[d], outputs);
+  }
 };
 /// Up to so many window cells are emitted one by one; beyond, they are a loop.
 constexpr int64_t kUnrolledCells = 16;

@@ -78,15 +78,16 @@ SmallVector<Value> Emitter::forwardCells(const PoolWindow &window, ArrayRef<Affi
 }
 
 /// Without dilation, the windows that cover input i are o = ⌊(i + pad) / stride⌋ - j, at their cell
-/// w = (i + pad) mod stride + j · stride, for j = 0, 1, … as long as w is in the window. With
-/// dilation every cell is tried: o = (i + pad - w · dilation) / stride if that is whole.
+/// w = (i + pad) mod stride + j · stride, for j = 0, 1, … as long as w is in the window. Where
+/// there are no more windows than that, all are tried, from the last one on: w = i + pad - o ·
+/// stride. With dilation every cell is tried: o = (i + pad - w · dilation) / stride if that is
+/// whole.
 SmallVector<Value> Emitter::backwardCells(const PoolWindow &window, ArrayRef<Affine> indices,
                                           ArrayRef<int64_t> output, ValueRange inits,
                                           CellBody body) {
-  bool dilated = llvm::any_of(window.dilations, [](int64_t d) { return d != 1; });
   SmallVector<int64_t> extents;
   for (size_t d = 0; d < window.rank(); ++d)
-    extents.push_back(dilated ? window.kernel[d] : window.covering(d));
+    extents.push_back(window.covering(d, output[window.first + d]));
   unsigned depth = 0;
   for (const Affine &i : indices)
     depth = std::max(depth, this->depth(i));
@@ -97,11 +98,15 @@ SmallVector<Value> Emitter::backwardCells(const PoolWindow &window, ArrayRef<Aff
                     for (size_t d = 0; d < window.rank(); ++d) {
                       unsigned dim = window.first + d;
                       Affine padded = indices[dim] + Affine(window.pads[d]), o;
-                      if (dilated) {
+                      if (window.isDilated()) {
                         auto [quotient, rest] =
                             divide(padded - which[d] * window.dilations[d], window.strides[d]);
                         cell.valid = both(cell.valid, inside(rest, 1), depth);
                         o = quotient;
+                      } else if (extents[d] == output[dim]) {
+                        o = Affine(output[dim] - 1) - which[d];
+                        place[d] = padded - o * window.strides[d];
+                        cell.valid = both(cell.valid, inside(place[d], window.kernel[d]), depth);
                       } else {
                         auto [quotient, rest] = divide(padded, window.strides[d]);
                         o = quotient - which[d];
@@ -144,7 +149,8 @@ Value Emitter::emitMaxPool(MaxPoolOp op, Value result, const Affine &at) {
     return convert(best[0], type, depth(at));
   }
 
-  // The first cell wins, then a larger one, or a NaN: it is larger than nothing and stays.
+  // The first cell wins, then a larger one, or a NaN: it is larger than nothing and stays. Its
+  // place is kept as wide as the values are: one mask chooses both.
   Type i32 = builder.getI32Type();
   Value none = arith::ConstantOp::create(this->at(0), loc, builder.getI32IntegerAttr(-1));
   SmallVector<Value> best = forwardCells(
@@ -170,9 +176,12 @@ Value Emitter::emitMaxPool(MaxPoolOp op, Value result, const Affine &at) {
       });
   Value value = convert(best[0], type, depth(at));
   unsigned id = interned.try_emplace(at, interned.size()).first->second;
+  Value winner = best[1];
+  if (Type stored = getElementTypeOrSelf(op.getIndex().getType()); stored != i32)
+    winner = arith::TruncIOp::create(this->at(depth(at)), loc, stored, winner);
   elements[{op.getResult(), id}] = value;
-  elements[{op.getIndex(), id}] = best[1];
-  return result == op.getResult() ? value : best[1];
+  elements[{op.getIndex(), id}] = winner;
+  return result == op.getResult() ? value : winner;
 }
 
 Value Emitter::emitMaxPoolGrad(MaxPoolGradOp op, const Affine &at) {

@@ -5,7 +5,7 @@ class Mpc_PoolOp<string mnemonic, list<Trait> traits = []> : Mpc_Op<mnemonic, !l
   dag poolAttributes = (ins DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, UnitAttr:$channels_last);
 }
 def Mpc_MaxPoolOp : Mpc_PoolOp<"max_pool", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
-  let summary = "Maximum of each window; NaN stays. `index`: the winner's place in the window, the first in row-major order of ties (i32)";
+  let summary = "Maximum of each window; NaN stays. `index`: the winner's place in the window, the first in row-major order of ties (i8 for windows of up to 255 elements, else i32)";
   let arguments = !con((ins AnyRankedTensor:$input), poolAttributes);
   let results = (outs AnyRankedTensor:$result, AnyRankedTensor:$index);
   let assemblyFormat = "$input attr-dict `:` functional-type(operands, results)";

@@ -20,7 +20,7 @@ public:
 private:
   /// The commands that read the value, through reshapes, in order; the function's end is one.
   SmallVector<unsigned> readersOf(Value value) const;
-  int64_t chain(ArrayRef<unsigned> readers) const;
+  int64_t chain(ArrayRef<std::pair<unsigned, int64_t>> readers) const;
   int64_t necessaryFor(Value value, std::optional<unsigned> writer) const;
   int64_t bytesRead(Value value, unsigned reader) const;
 
@@ -73,19 +73,20 @@ SmallVector<unsigned> Entry::readersOf(Value value) const {
   return readers;
 }
 
-/// Length of the longest chain of these in which each waits for the one before.
-int64_t Entry::chain(ArrayRef<unsigned> readers) const {
-  SmallVector<int64_t> length;
-  int64_t longest = 0;
+/// Bytes of the dearest chain of these commands, each with its bytes, in which each waits for the
+/// one before.
+int64_t Entry::chain(ArrayRef<std::pair<unsigned, int64_t>> readers) const {
+  SmallVector<int64_t> sums;
+  int64_t dearest = 0;
   for (auto [i, reader] : llvm::enumerate(readers)) {
-    int64_t own = 1;
+    int64_t sum = 0;
     for (unsigned j = 0; j < i; ++j)
-      if (before[reader].test(readers[j]))
-        own = std::max(own, length[j] + 1);
-    length.push_back(own);
-    longest = std::max(longest, own);
+      if (before[reader.first].test(readers[j].first))
+        sum = std::max(sum, sums[j]);
+    sums.push_back(sum + reader.second);
+    dearest = std::max(dearest, sums.back());
   }
-  return longest;
+  return dearest;
 }
 
 int64_t Entry::bytesRead(Value value, unsigned reader) const {
@@ -102,20 +103,17 @@ int64_t Entry::bytesRead(Value value, unsigned reader) const {
 int64_t Entry::necessaryFor(Value value, std::optional<unsigned> writer) const {
   bool isKernels = writer && isa<LaunchOp>(commands[*writer]);
   bool isWritten = false;
-  int64_t bytes = 0;
-  SmallVector<unsigned> kernels;
+  SmallVector<std::pair<unsigned, int64_t>> kernels;
   for (unsigned reader : readersOf(value)) {
     bool isKernel = isa<LaunchOp>(commands[reader]);
     // Between two kernels: only where a product stands on the way.
     if (isKernel && isKernels && !beforeCall[reader].test(*writer))
       continue;
     isWritten |= isKernels;
-    if (isKernel) {
-      kernels.push_back(reader);
-      bytes = std::max(bytes, bytesRead(value, reader));
-    }
+    if (isKernel)
+      kernels.push_back({reader, bytesRead(value, reader)});
   }
-  return (isWritten ? tensorBytes(value.getType()) : 0) + chain(kernels) * bytes;
+  return (isWritten ? tensorBytes(value.getType()) : 0) + chain(kernels);
 }
 
 KernelTraffic Entry::traffic(const gpu::GroupIndex &groups) {

@@ -19,8 +19,8 @@ struct KernelTraffic {
   /// Bytes that no other choice of kernels could save:
   ///   a value that a kernel computes for a product, for the caller, or for a kernel that waits for
   ///   a product in between: written once;
-  ///   a value from outside of the kernels, or such a one: read as often as its longest chain of
-  ///   readers, each of which waits for the one before (the sums over a batch, then what is
+  ///   a value from outside of the kernels, or such a one: what its dearest chain of readers reads
+  ///   of it, each of which waits for the one before (the sums over a batch, then what is
   ///   normalized by them);
   ///   any other value between two kernels: nothing, one kernel could hold it.
   int64_t necessary = 0;

@@ -6,9 +6,9 @@
 #include "compiler/driver/KernelTraffic.h"
 #include "compiler/ops/Build.h"
 #include "compiler/ops/OnnxConversion.h"
+#include "passes/Arena.h"
 #include "passes/Clustering.h"
 #include "passes/OperationFacts.h"
-#include "passes/Plan.h"
 #include "passes/PrecisionTable.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/Format.h"
@@ -26,14 +26,14 @@ struct CostRow {
 } // namespace
 
 int64_t mpc::bytesReadOf(BlockArgument argument) {
-  int64_t all = tensorBytes(argument.getType()), gathered = 0;
+  int64_t all = tensorBytes(argument.getType()), part = 0;
   for (Operation *user : argument.getUsers()) {
     auto gather = dyn_cast<GatherOp>(user);
-    if (!gather || gather.getInput() != argument)
+    if (!isa<SliceOp>(user) && (!gather || gather.getInput() != argument))
       return all;
-    gathered += tensorBytes(gather.getType());
+    part += tensorBytes(user->getResult(0).getType());
   }
-  return std::min(all, gathered);
+  return std::min(all, part);
 }
 
 namespace {

@@ -17,7 +17,8 @@ void printReports(mlir::ModuleOp planned, const CompileOptions &options, llvm::r
 /// takes.
 int64_t movedBytes(mlir::Operation *command);
 
-/// Bytes that a kernel reads of an argument: of a table that it only gathers from, what it takes.
+/// Bytes that a kernel reads of an argument: of one that it only gathers or slices from, what it
+/// takes.
 int64_t bytesReadOf(mlir::BlockArgument argument);
 
 /// --list-ops: operator, opset versions, gradient, precision class, targets.

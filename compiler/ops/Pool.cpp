@@ -1,8 +1,8 @@
 //===- Pool.cpp - max and average pooling ------------------------------------===//
 //
 // Verifiers and derivatives of the pools, and the ONNX operators MaxPool, AveragePool and
-// their global forms. max_pool saves the winner's place in its window, so that its gradient
-// goes to one element per window: the first of ties.
+// their global forms. max_pool saves the winner's place in its window, in a byte where that
+// suffices, so that its gradient goes to one element per window: the first of ties.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,10 +37,16 @@ template <typename Op> static LogicalResult verifyPool(Op op) {
   return success();
 }
 
+/// Places in a window of up to 255 elements are bytes; all bits set is none of them.
+static Type indexType(MLIRContext *context, ArrayRef<int64_t> kernel) {
+  return IntegerType::get(context, llvm::product_of(kernel) <= 255 ? 8 : 32);
+}
+
 LogicalResult MaxPoolOp::verify() {
-  if (getIndex().getType() != tensorType(getResult()).clone(IntegerType::get(getContext(), 32)))
-    return emitOpError("needs an index of the result's shape and type i32, not ")
-           << getIndex().getType();
+  Type index = indexType(getContext(), getKernel());
+  if (getIndex().getType() != tensorType(getResult()).clone(index))
+    return emitOpError("needs an index of the result's shape and type ")
+           << index << ", not " << getIndex().getType();
   return verifyPool(*this);
 }
 
@@ -107,8 +113,9 @@ static std::optional<std::pair<Window, RankedTensorType>> readPool(NodeContext &
 }
 
 static Value maxPool(NodeContext &node, Value x, const Window &window, RankedTensorType type) {
-  return MaxPoolOp::create(node.b, node.loc, type, type.clone(node.b.getI32Type()), x,
-                           window.kernel, window.strides, window.pads, window.dilations,
+  Type index = indexType(node.b.getContext(), window.kernel);
+  return MaxPoolOp::create(node.b, node.loc, type, type.clone(index), x, window.kernel,
+                           window.strides, window.pads, window.dilations,
                            /*channels_last=*/false)
       .getResult();
 }

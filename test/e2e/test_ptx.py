@@ -85,12 +85,8 @@ def test_large_models_in_bf16_and_fp32(bench):
             assemble(bench, ptx_of(bench, build(), base, "--batch=8", f"--precision={precision}"), (base, 120), f"{name} {precision}")
 
 
-# Bytes that the kernels of a gradient step move, of those that are necessary (compiler/driver/KernelTraffic.h).
-# fashion_cnn: the gradient of a max-pool is a kernel of its own, which the two of the norm before it read.
-MOST_BYTES = {"fashion_cnn": 1.85}
-
-
 def test_bytes_moved(bench):
+    """The kernels of a gradient step move little more than the bytes that are necessary (compiler/driver/KernelTraffic.h)."""
     models = {name: (MODELS / f"{name}.onnx", 64) for name in ("linear", "mlp", "mlp_ln", "fashion_cnn", "simple_cnn")}
     models |= {name: (build(), 16) for name, build in large_models.MODELS.items()}
     for name, (model, batch) in models.items():
@@ -101,7 +97,7 @@ def test_bytes_moved(bench):
         require({"gradients", "apply", "predict"} <= set(found), f"{name}: {sorted(found)}")
         for entry, (moved, least) in found.items():
             require(least <= moved, f"{name}: {entry} moves {moved} bytes of {least}")
-            require(moved <= MOST_BYTES.get(name, 1.3) * least, f"{name}: {entry} moves {moved} bytes, {least} are necessary")
+            require(moved <= 1.3 * least, f"{name}: {entry} moves {moved} bytes, {least} are necessary")
 
 
 def test_other_precisions(bench):

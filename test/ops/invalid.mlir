@@ -134,8 +134,18 @@ func.func @f(%x: tensor<1x4x8x8xf16>, %g: tensor<1x6x6x6xf16>) -> tensor<6x4x3x3
 // -----
 
 func.func @f(%x: tensor<1x4x8x8xf32>) -> tensor<1x4x4x4xf32> {
-  // expected-error @below {{needs an index of the result's shape and type i32}}
+  // expected-error @below {{needs an index of the result's shape and type 'i8', not}}
   %0, %1 = mpc.max_pool %x {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>}
-    : (tensor<1x4x8x8xf32>) -> (tensor<1x4x4x4xf32>, tensor<1x4x4x4xi8>)
+    : (tensor<1x4x8x8xf32>) -> (tensor<1x4x4x4xf32>, tensor<1x4x4x4xi32>)
   return %0 : tensor<1x4x4x4xf32>
+}
+
+// -----
+
+// 256 places are too many for a byte.
+func.func @f(%x: tensor<1x4x16x16xf32>) -> tensor<1x4x1x1xf32> {
+  // expected-error @below {{needs an index of the result's shape and type 'i32', not}}
+  %0, %1 = mpc.max_pool %x {kernel = array<i64: 16, 16>, strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>}
+    : (tensor<1x4x16x16xf32>) -> (tensor<1x4x1x1xf32>, tensor<1x4x1x1xi8>)
+  return %0 : tensor<1x4x1x1xf32>
 }

@@ -42,14 +42,14 @@ func.func @forward(%x: tensor<1x2x4x4xf32> {mpc.role = "input", mpc.name = "x"},
 
 // -----
 
-// Max pooling saves the winner's place, so that its gradient goes to one element per window.
+// Max pooling saves the winner's place in a byte, so that its gradient goes to one element per window.
 // CHECK-LABEL: @gradients
 // CHECK: %{{.*}}, %[[I:.*]] = mpc.max_pool
-// CHECK: mpc.max_pool_grad %{{.*}}, %[[I]] {{.*}} : (tensor<1x2x2x2xf32>, tensor<1x2x2x2xi32>) -> tensor<1x2x4x4xf32>
+// CHECK: mpc.max_pool_grad %{{.*}}, %[[I]] {{.*}} : (tensor<1x2x2x2xf32>, tensor<1x2x2x2xi8>) -> tensor<1x2x4x4xf32>
 func.func @forward(%w: tensor<1x2x4x4xf32> {mpc.role = "parameter", mpc.name = "w"}, %c: tensor<1x2x2x2xf32> {mpc.role = "input", mpc.name = "c"})
     -> (tensor<f32> {mpc.role = "loss", mpc.name = "loss"}, tensor<f32> {mpc.role = "count", mpc.name = "count"}) {
   %y, %i = mpc.max_pool %w {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>}
-    : (tensor<1x2x4x4xf32>) -> (tensor<1x2x2x2xf32>, tensor<1x2x2x2xi32>)
+    : (tensor<1x2x4x4xf32>) -> (tensor<1x2x2x2xf32>, tensor<1x2x2x2xi8>)
   %z = arith.mulf %y, %c : tensor<1x2x2x2xf32>
   %l = mpc.reduce sum %z {axes = array<i64: 0, 1, 2, 3>} : tensor<1x2x2x2xf32> -> tensor<f32>
   %one = arith.constant dense<1.0> : tensor<f32>

@@ -17,7 +17,7 @@ func.func @block(%x: tensor<8x4x16x16xf32>, %w: tensor<4x4x3x3xf32>, %b: tensor<
   %bb = mpc.broadcast %b {dimensions = array<i64: 1>} : tensor<4xf32> -> tensor<8x4x16x16xf32>
   %a = arith.addf %c, %bb : tensor<8x4x16x16xf32>
   %p, %i = mpc.max_pool %a {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>}
-    : (tensor<8x4x16x16xf32>) -> (tensor<8x4x8x8xf32>, tensor<8x4x8x8xi32>)
+    : (tensor<8x4x16x16xf32>) -> (tensor<8x4x8x8xf32>, tensor<8x4x8x8xi8>)
   %d = mpc.conv %p, %w {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>}
     : (tensor<8x4x8x8xf32>, tensor<4x4x3x3xf32>) -> tensor<8x4x8x8xf32>
   %s = mpc.reduce sum %d {axes = array<i64: 0, 2, 3>} : tensor<8x4x8x8xf32> -> tensor<4xf32>

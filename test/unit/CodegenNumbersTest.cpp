@@ -179,7 +179,7 @@ TEST(Codegen, NaNStays) {
       %0 = arith.maximumf %x, %z : tensor<1x1x64xf32>
       %1 = arith.minimumf %x, %0 : tensor<1x1x64xf32>
       %2, %3 = mpc.max_pool %x {kernel = array<i64: 3>, strides = array<i64: 1>, pads = array<i64: 1, 1>, dilations = array<i64: 1>}
-          : (tensor<1x1x64xf32>) -> (tensor<1x1x64xf32>, tensor<1x1x64xi32>)
+          : (tensor<1x1x64xf32>) -> (tensor<1x1x64xf32>, tensor<1x1x64xi8>)
       return %0, %1, %2 : tensor<1x1x64xf32>, tensor<1x1x64xf32>, tensor<1x1x64xf32>
     })");
   ASSERT_TRUE(runner.ok());

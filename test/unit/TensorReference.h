@@ -67,6 +67,11 @@ class Reference {
       linear = linear * shape[d] + index[d];
     return linear;
   }
+  /// A number as the element type of `like` holds it: places in a window are bits without a sign.
+  static double signExtended(double number, mlir::Value like) {
+    unsigned width = mlir::getElementTypeOrSelf(like.getType()).getIntOrFloatBitWidth();
+    return double(llvm::SignExtend64(uint64_t(int64_t(number)), width));
+  }
   static double reduceStep(ReductionKind kind, double a, double b) {
     switch (kind) {
     case ReductionKind::sum:
@@ -370,10 +375,12 @@ class Reference {
         if (index.data[o] < 0 || x > out.data[o] || std::isnan(x))
           out.data[o] = x, index.data[o] = cell;
       });
+      for (double &place : index.data)
+        place = signExtended(place, m.getIndex());
       values[m.getIndex()] = index;
     } else if (auto m = dyn_cast<MaxPoolGradOp>(op)) {
       windows(m, out.shape, in(0).shape, [&](int64_t o, int64_t cell, int64_t i, bool) {
-        if (i >= 0 && in(1).data[o] == cell)
+        if (i >= 0 && signExtended(in(1).data[o], m.getIndex()) == signExtended(cell, m.getIndex()))
           out.data[i] += in(0).data[o];
       });
     } else if (auto a = dyn_cast<AveragePoolOp>(op)) {
