@@ -5,22 +5,21 @@
 // functions get their place by role and name: what @gradients returns, @apply reads. A result
 // that is tied to an argument is written over it, which is right once every other reader of
 // the argument has run; operations are reordered to that end, and where it cannot be, a copy
-// at the end of the function does it. All else shares the arena by lifetime.
+// at the end of the function does it. All else shares the arena by lifetime (Arena.cpp).
 //
 //===--------------------------------------------------------------------------------===//
 
-#include "passes/Plan.h"
 #include "compiler/codegen/Kernel.h"
 #include "compiler/codegen/gpu/Group.h"
 #include "compiler/codegen/gpu/Product.h"
 #include "mlir/IR/SymbolTable.h"
+#include "passes/Arena.h"
 #include "passes/Clustering.h"
 #include "passes/Grouping.h"
 #include "passes/Passes.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringSwitch.h"
-#include "llvm/Support/FormatVariadic.h"
 #include <map>
 #include <queue>
 
@@ -73,13 +72,6 @@ private:
   DenseMap<Attribute, BufferAttr> constants;
 };
 
-/// A value of the arena: its bytes from the operation that writes it to the last one that reads it.
-struct Lifetime {
-  int64_t bytes;
-  int first, last;
-  int64_t offset = 0;
-};
-
 class EntryPlan {
 public:
   EntryPlan(func::FuncOp function, Regions &regions, SymbolTable &symbols, bool isGpu)
@@ -112,6 +104,7 @@ private:
   bool canOverwrite(OpResult result, BlockArgument argument);
   bool runsBefore(Operation *first, Operation *second);
   Value copyOf(Value v);
+  void dropAliases();
   void placeTables();
   void reorder();
   void markGroup(ArrayRef<Operation *> members);
@@ -233,25 +226,6 @@ bool EntryPlan::runsBefore(Operation *first, Operation *second) {
   return false;
 }
 
-/// Operations that read the memory of `v`, through views too.
-static void readersOf(Value v, llvm::SmallSetVector<Operation *, 8> &readers) {
-  for (Operation *user : v.getUsers())
-    if (isa<ReshapeOp>(user))
-      readersOf(user->getResult(0), readers);
-    else
-      readers.insert(user);
-}
-
-/// Position of the last operation that reads `v`; of its producer where none does.
-static int lastUse(Value v, const DenseMap<Operation *, int> &position) {
-  llvm::SmallSetVector<Operation *, 8> readers;
-  readersOf(v, readers);
-  int last = position.lookup(v.getDefiningOp());
-  for (Operation *reader : readers)
-    last = std::max(last, position.lookup(reader));
-  return last;
-}
-
 /// May the operation that makes `result` write it over `argument`? Then it runs after all readers
 /// of the argument.
 bool EntryPlan::canOverwrite(OpResult result, BlockArgument argument) {
@@ -355,6 +329,33 @@ LogicalResult EntryPlan::placeResults() {
   return success();
 }
 
+/// fuse lets a kernel write a result over an argument before anyone knows whether all other readers
+/// of the argument can run first. Where they cannot, or the result's place is another one, the
+/// kernel gets a buffer of its own for it.
+void EntryPlan::dropAliases() {
+  for (LaunchOp launch : block.getOps<LaunchOp>()) {
+    auto kernel = symbols.lookup<func::FuncOp>(launch.getKernel());
+    KernelAttr attribute = getKernelAttr(kernel);
+    SmallVector<int64_t> aliases(attribute.getAliases().asArrayRef());
+    for (auto [result, alias] : llvm::zip_equal(launch.getResults(), aliases)) {
+      if (alias < 0)
+        continue;
+      BufferAttr place = buffers.lookup(result);
+      if (!place || place != buffers.lookup(stripReshapes(launch.getInputs()[alias])))
+        alias = -1;
+    }
+    if (ArrayRef(aliases) == attribute.getAliases().asArrayRef())
+      continue;
+    func::FuncOp own = kernel.clone();
+    own->setAttr(MpcDialect::kKernelAttr,
+                 KernelAttr::get(b.getContext(), attribute.getKind(), attribute.getDomain(),
+                                 attribute.getSplit(), b.getDenseI64ArrayAttr(aliases)));
+    launch.setKernelAttr(FlatSymbolRefAttr::get(symbols.insert(own)));
+    if (SymbolTable::symbolKnownUseEmpty(kernel, symbols.getOp()))
+      symbols.erase(kernel);
+  }
+}
+
 /// A launch that does nothing but join scalars to a table, which this function alone writes, is not
 /// needed where each is computed in its place. Only launches may read such a scalar: what else does
 /// counts on a buffer's alignment.
@@ -455,33 +456,6 @@ void EntryPlan::markGroup(ArrayRef<Operation *> members) {
 // Arena
 //===--------------------------------------------------------------------------------===//
 
-/// Offsets by "greedy by size": the largest first, each at the lowest offset that is free while it
-/// lives. Source: Pisarchyk, Lee: "Efficient memory management for deep neural net inference",
-/// 2020.
-static int64_t layOut(MutableArrayRef<Lifetime> lifetimes) {
-  SmallVector<Lifetime *> bySize, placed; // `placed` by offset
-  for (Lifetime &lifetime : lifetimes)
-    bySize.push_back(&lifetime);
-  llvm::stable_sort(bySize, [](Lifetime *x, Lifetime *y) { return x->bytes > y->bytes; });
-  int64_t total = 0;
-  for (Lifetime *lifetime : bySize) {
-    int64_t offset = 0;
-    for (Lifetime *other : placed) {
-      if (other->last < lifetime->first || lifetime->last < other->first)
-        continue;
-      if (offset + lifetime->bytes <= other->offset)
-        break;
-      offset = std::max(offset, other->offset + other->bytes);
-    }
-    lifetime->offset = offset;
-    placed.insert(llvm::upper_bound(placed, lifetime,
-                                    [](Lifetime *x, Lifetime *y) { return x->offset < y->offset; }),
-                  lifetime);
-    total = std::max(total, offset + lifetime->bytes);
-  }
-  return total;
-}
-
 /// Bytes that running `op` needs besides its operands and results.
 int64_t EntryPlan::scratchOf(Operation *op) {
   if (auto member = memberScratch.find(op); member != memberScratch.end())
@@ -516,7 +490,7 @@ void EntryPlan::placeArena() {
     entry->second.first = std::min(entry->second.first, written);
     entry->second.second = std::max(entry->second.second, lastUse(scalar, position));
   }
-  SmallVector<Lifetime> lifetimes;
+  SmallVector<ArenaValue> lifetimes;
   SmallVector<Value> values;
   SmallVector<Operation *> scratchOwners;
   for (Operation &op : block.without_terminator()) {
@@ -537,7 +511,7 @@ void EntryPlan::placeArena() {
       lifetimes.push_back({aligned(bytes), position[&op], position[&op]});
       scratchOwners.push_back(&op);
     }
-  regions.growArena(layOut(lifetimes));
+  regions.growArena(layOutArena(lifetimes));
   for (auto [i, value] : llvm::enumerate(values))
     buffers[value] = BufferAttr::get(b.getContext(), mpc::RegionKind::arena, lifetimes[i].offset);
   for (auto &[scalar, place] : places) {
@@ -568,73 +542,10 @@ LogicalResult EntryPlan::run() {
     buffers[constant] = regions.placeConstant(constant.getValue(), tensorBytes(constant.getType()));
   if (failed(placeArguments()) || failed(placeResults()))
     return failure();
+  dropAliases();
   placeTables();
   reorder();
   placeArena();
   annotate();
   return success();
-}
-
-//===--------------------------------------------------------------------------------===//
-// Report
-//===--------------------------------------------------------------------------------===//
-
-/// The values in the arena of `function` at the moment when they are most.
-static std::string entryReport(func::FuncOp function) {
-  struct Live {
-    int64_t bytes;
-    int first, last;
-    std::string name;
-  };
-  SmallVector<Live> lives;
-  DenseMap<Operation *, int> position;
-  for (auto [i, op] : llvm::enumerate(function.getBody().front()))
-    position[&op] = i;
-  for (Operation &op : function.getBody().front()) {
-    auto own = op.getAttrOfType<ArrayAttr>(MpcDialect::kBuffersAttr);
-    if (!own || isa<ReshapeOp>(op))
-      continue;
-    auto node = op.getAttrOfType<StringAttr>(MpcDialect::kNodeAttr);
-    auto launch = dyn_cast<LaunchOp>(op);
-    std::string name = (launch ? launch.getKernel() : op.getName().getStringRef()).str();
-    if (node)
-      name += " (" + node.getValue().str() + ")";
-    for (auto [result, buffer] : llvm::zip(op.getResults(), own)) {
-      if (cast<BufferAttr>(buffer).getRegion() != mpc::RegionKind::arena)
-        continue;
-      lives.push_back(
-          {tensorBytes(result.getType()), position[&op], lastUse(result, position), name});
-    }
-  }
-  int64_t most = 0;
-  int moment = 0;
-  for (const Live &at : lives) {
-    int64_t sum = 0;
-    for (const Live &live : lives)
-      if (live.first <= at.first && at.first <= live.last)
-        sum += live.bytes;
-    if (sum > most) {
-      most = sum;
-      moment = at.first;
-    }
-  }
-  llvm::erase_if(lives,
-                 [&](const Live &live) { return live.first > moment || live.last < moment; });
-  llvm::stable_sort(lives, [](const Live &x, const Live &y) { return x.bytes > y.bytes; });
-  if (lives.empty())
-    return "";
-  std::string text =
-      llvm::formatv("arena of {0}: at most {1} bytes of values alive at once, the largest:\n",
-                    function.getSymName(), most);
-  for (const Live &live : ArrayRef<Live>(lives).take_front(8))
-    text += llvm::formatv("  {0,-14} {1}\n", live.bytes, live.name);
-  return text;
-}
-
-std::string mpc::arenaReport(ModuleOp module) {
-  std::string text;
-  for (auto function : module.getOps<func::FuncOp>())
-    if (!function.isExternal() && !function->hasAttr(MpcDialect::kKernelAttr))
-      text += entryReport(function);
-  return text;
 }

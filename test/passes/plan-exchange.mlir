@@ -20,3 +20,21 @@ func.func @old_and_new(%a: tensor<4xf32> {mpc.role = "input", mpc.name = "c"}, %
     -> (tensor<4xf32> {mpc.role = "input", mpc.name = "c", mpc.tied = 0 : i64}, tensor<4xf32> {mpc.role = "output", mpc.name = "old"}) {
   return %n, %a : tensor<4xf32>, tensor<4xf32>
 }
+
+// A kernel that may write over its argument by itself does not where a later operation wants the argument as it was: the result waits in the arena.
+// CHECK-LABEL: func.func @still_read
+// CHECK:         %[[NEW:.*]] = mpc.launch @[[OWN:double.*]](%arg0) {mpc.buffers = [#mpc.buffer<arena, 0>]}
+// CHECK:         mpc.matmul %arg0, %[[NEW]]
+// CHECK:         mpc.launch @copy{{.*}}(%[[NEW]]) {mpc.buffers = [#mpc.buffer<states, 0>]}
+// CHECK:       func.func private @[[OWN]]
+// CHECK-SAME:    aliases = [-1]
+func.func @still_read(%w: tensor<4x4xf32> {mpc.role = "parameter", mpc.name = "w"})
+    -> (tensor<4x4xf32> {mpc.role = "parameter", mpc.name = "w", mpc.tied = 0 : i64}, tensor<4x4xf32> {mpc.role = "output", mpc.name = "o"}) {
+  %0 = mpc.launch @double(%w) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  %1 = mpc.matmul %w, %0 : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %0, %1 : tensor<4x4xf32>, tensor<4x4xf32>
+}
+func.func private @double(%x: tensor<4x4xf32>) -> tensor<4x4xf32> attributes {mpc.kernel = #mpc.kernel<map, domain = [4, 4], split = 0, aliases = [0]>} {
+  %0 = arith.addf %x, %x : tensor<4x4xf32>
+  return %0 : tensor<4x4xf32>
+}
