@@ -19,7 +19,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 
 using namespace mpc;
 using namespace mpc::cpu;
@@ -241,15 +240,6 @@ std::pair<double, std::string> timeProduct(ElementType type, int64_t size, doubl
   return {measure(library, *command, false, limit), command->describe()};
 }
 
-/// The process's own peak, as bench/timing.py reads it for the peers.
-int64_t peakBytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.rfind("VmHWM:", 0) == 0)
-      return 1024 * std::strtoll(line.c_str() + 6, nullptr, 10);
-  return 0;
-}
-
 /// One product for bench/products.py.
 int printProduct(const std::string &precision, int64_t size, double limit) {
   omp_set_num_threads(gThreads);
@@ -257,7 +247,7 @@ int printProduct(const std::string &precision, int64_t size, double limit) {
     if (precision == label && size > 0 && size <= 1 << 15) {
       auto [time, way] = timeProduct(type, size, limit);
       std::printf("{\"system\": \"mpc\", \"config\": \"%s\", \"ms\": %.6g, \"peak_bytes\": %ld}\n",
-                  way.c_str(), 1e3 * time, long(peakBytes()));
+                  way.c_str(), 1e3 * time, long(peakMemoryBytes()));
       return 0;
     }
   std::fprintf(stderr, "error: --product wants fp32, bf16 or fp16, and a size of at most 32768\n");

@@ -10,6 +10,7 @@ folder of wheels that pip knows (find-links) is looked at first. Python's standa
 """
 import ast
 import base64
+import contextlib
 import functools
 import html.parser
 import io
@@ -40,8 +41,12 @@ def fail(message):
 def pip_configuration():
     """Values by SECTION.NAME; none where there is no pip."""
     run = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
-    lines = [line.split("=", 1) for line in run.stdout.splitlines() if "=" in line]
-    return {name: ast.literal_eval(value) for name, value in lines}
+    values = {}
+    for line in run.stdout.splitlines():
+        name, _, value = line.partition("=")
+        with contextlib.suppress(ValueError, SyntaxError):  # what pip says besides
+            values[name] = str(ast.literal_eval(value))
+    return values
 
 
 def pip_setting(name):
@@ -159,11 +164,28 @@ def unpack(file, folder, target):
         if not names:
             fail(f"the wheel has no folder {folder}")
         for name in sorted(names, key=lambda name: wheel.getinfo(name).header_offset):
-            path = target / pathlib.PurePosixPath(name).relative_to(folder)
-            if ".." in path.parts:
+            inside = pathlib.PurePosixPath(name).relative_to(folder)
+            if ".." in inside.parts:
                 fail(f"the wheel names a file outside of its folder: {name}")
+            path = target / inside
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(wheel.read(name))
+
+
+def unpack_part(package, version, folder, target):
+    """From pip's folders of wheels, or from its index; or else a reason why not."""
+    for place in pip_setting("find-links").split():
+        for file in sorted(pathlib.Path(place).glob("*.whl")) if os.path.isdir(place) else []:
+            if is_wanted(file.name, package, version):
+                return unpack(file, folder, target)
+    if pip_setting("no-index").lower() in ("1", "true", "yes", "on"):
+        return "pip's folders have no such wheel, and pip is to use no index"
+    web = Web()
+    address = wheel_address(web, package, version)
+    if not address:
+        return "the index has no such wheel"
+    # Buffered, since a part may end within a header, and zipfile takes a short answer for the end of the file.
+    return unpack(io.BufferedReader(RemoteFile(web, address), CHUNK), folder, target)
 
 
 def main():
@@ -171,16 +193,10 @@ def main():
         fail(__doc__.split("\n")[2].strip())
     package, version = sys.argv[1].split("==")
     package, folder, target = normalized(package), sys.argv[2].strip("/"), pathlib.Path(sys.argv[3])
-    for place in pip_setting("find-links").split():
-        for file in sorted(pathlib.Path(place).glob("*.whl")) if os.path.isdir(place) else []:
-            if is_wanted(file.name, package, version):
-                return unpack(file, folder, target)
     try:
-        web = Web()
-        address = wheel_address(web, package, version)
-        if address:
-            return unpack(RemoteFile(web, address), folder, target)
-        problem = "the index has no such wheel"
+        problem = unpack_part(package, version, folder, target)
+        if not problem:
+            return
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:  # OSError: whatever urllib says, too
         problem = str(error)
     print(f"wheel-part: {package} {version}: {problem}; pip downloads the whole wheel", file=sys.stderr)

@@ -11,6 +11,20 @@
 
 namespace mpc {
 
+/// The place of the ']' that closes the set of characters which begins at `at`: none that comes
+/// first, nor one within [:alpha:], [=a=] or [.a.].
+inline size_t endOfSet(const std::string &text, size_t at) {
+  at += 1 + (text.compare(at + 1, 1, "^") == 0);
+  for (size_t first = at; at < text.size(); ++at) {
+    if (text[at] == ']' && at != first)
+      return at;
+    char kind = text[at] == '[' && at + 1 < text.size() ? text[at + 1] : '\0';
+    if (kind == ':' || kind == '=' || kind == '.')
+      at = std::min(text.find(std::string{kind, ']'}, at + 2), text.size()) + 1;
+  }
+  return text.size();
+}
+
 /// How large the C library makes an expression, and how deep it nests: it writes every repetition
 /// out (`a{9}` is nine a, `a+` two), and follows parentheses by recursion.
 struct RegexExtent {
@@ -38,12 +52,10 @@ struct RegexExtent {
           append(group);
         }
         break;
-      case '[': { // a set of characters; a ']' that comes first is one of them
-        size_t first = at + 1 + (text.compare(at + 1, 1, "^") == 0);
-        at = std::min(text.find(']', first + 1), text.size());
+      case '[':
+        at = endOfSet(text, at);
         append(1);
         break;
-      }
       case '+':
         repeat(2);
         break;

@@ -5,10 +5,12 @@
 #include "runtime/cpu/Threads.h"
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 using namespace mpc;
 using namespace mpc::cpu;
@@ -63,6 +65,17 @@ void mpc::cpu::requireFreeMemory(uint64_t bytes, const std::string &purpose) {
   if (free && bytes > *free)
     throw Error("out of memory: " + purpose + " needs " + bytesText(bytes) + ", " +
                 bytesText(*free) + " are free. A smaller --batch at compilation needs less");
+}
+
+int64_t mpc::cpu::peakMemoryBytes() {
+  // getrusage's outlives exec, and tells of the program that started this one.
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:"))
+      return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
+  struct rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
 }
 
 Memory::Memory(size_t bytes, const std::string &purpose) {

@@ -38,6 +38,9 @@ private:
 /// it has and would end the process later.
 void requireFreeMemory(uint64_t bytes, const std::string &purpose);
 
+/// The process's peak.
+int64_t peakMemoryBytes();
+
 std::string bytesText(uint64_t bytes); ///< "1.5 GiB"
 
 } // namespace mpc::cpu

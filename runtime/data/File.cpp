@@ -105,7 +105,14 @@ MappedFile::~MappedFile() {
 
 void mpc::exitWhereMappedFilesShrink() {
   struct sigaction action{};
-  action.sa_handler = [](int) { // nothing but write() and _exit() is allowed here
+  action.sa_flags = SA_SIGINFO;
+  action.sa_sigaction = [](int, siginfo_t *info, void *) {
+    // Nothing but the following calls is allowed here.
+    if (info->si_code != BUS_ADRERR) {
+      signal(SIGBUS, SIG_DFL);
+      raise(SIGBUS); // on return
+      return;
+    }
     static const char kText[] = "error: a file became shorter while it was read, or its disk "
                                 "fails: run the command again once nothing else writes it\n";
     [[maybe_unused]] ssize_t written = ::write(STDERR_FILENO, kText, sizeof kText - 1);
@@ -218,17 +225,20 @@ void OutputFile::commit() {
 }
 
 void mpc::makeFolders(const std::string &path) {
+  bool isReadOnly = false; // a file system in which the folder may exist all the same
   for (size_t end = 1; end <= path.size(); ++end) {
     if (end < path.size() && path[end] != '/')
       continue;
     std::string part = path.substr(0, end);
-    if (mkdir(part.c_str(), 0777) == 0 || errno == EEXIST || errno == EROFS)
+    if (mkdir(part.c_str(), 0777) == 0 || errno == EEXIST)
       continue;
-    throw Error("cannot make the folder " + systemMessage(part, errno));
+    if (errno != EROFS)
+      throw Error("cannot make the folder " + systemMessage(part, errno));
+    isReadOnly = true;
   }
   struct stat facts;
   if (stat(path.c_str(), &facts) != 0)
-    throw Error("cannot make the folder " + systemMessage(path, errno));
+    throw Error("cannot make the folder " + systemMessage(path, isReadOnly ? EROFS : errno));
   if (!S_ISDIR(facts.st_mode))
     throw Error("cannot make the folder " + quote(path) + ": a file has that name");
 }

@@ -43,7 +43,7 @@ private:
 };
 
 /// For a program's main(): where a mapped file became shorter since it was opened (or its disk
-/// fails), the process ends with a message and exit code 1, in the place of a SIGBUS.
+/// fails), the process ends with a message and exit code 1. Any other SIGBUS ends it as usual.
 void exitWhereMappedFilesShrink();
 
 /// A file that is written beside its place, synced and renamed by commit(). Without commit()

@@ -100,7 +100,10 @@ public:
   /// there is none.
   std::unique_ptr<CheckpointFile> newest() const;
   bool hasCheckpoints() const;
+  /// The paths of all checkpoints; the best one's need not exist.
+  std::vector<std::string> files() const;
   /// Keeps other trainers out, as long as this object lives. Throws Error where one is at work.
+  /// Does nothing where there is no folder yet, or nobody may write into it.
   void lock();
   /// Removes a half-written file that a killed run left.
   void removeLeftover() const;
@@ -110,7 +113,7 @@ public:
 
 private:
   std::string path;
-  std::shared_ptr<const int> held; ///< the folder's descriptor, while it is locked
+  std::shared_ptr<const int> held; ///< the lock file's descriptor, while locked
 };
 
 /// A file, or the newest whole one of a folder.

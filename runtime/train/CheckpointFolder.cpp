@@ -73,19 +73,49 @@ bool CheckpointFolder::hasCheckpoints() const {
   return !steps().empty() || stat(bestPath().c_str(), &facts) == 0;
 }
 
+/// A file of the folder, open for a lock; -1 where there is no folder yet, or none to write into.
+static int openLockFile(const std::string &name) {
+  int file = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  // Another user's run that was killed may have left its own.
+  if (file < 0 && (errno == EACCES || errno == EROFS))
+    file = open(name.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0 && errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != EROFS)
+    throw Error("cannot write " + systemMessage(name, errno));
+  return file;
+}
+
+/// Whether the open file is the one of that name. Whoever had the lock has removed its file.
+static bool hasName(int file, const std::string &name) {
+  struct stat own, named;
+  return fstat(file, &own) == 0 && stat(name.c_str(), &named) == 0 && own.st_dev == named.st_dev &&
+         own.st_ino == named.st_ino;
+}
+
+// The lock is on a file: NFS has none on folders. It ends with the process, so that a file which a
+// killed run left keeps nobody out.
 void CheckpointFolder::lock() {
-  int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0)
-    throw Error("cannot read the folder " + systemMessage(path, errno));
-  held.reset(new int(folder), [](const int *descriptor) {
-    close(*descriptor);
-    delete descriptor;
-  });
-  // A file system without locks keeps nobody out.
-  if (flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw Error(quote(path) +
-                ": another trainer writes its checkpoints there; wait for its end, or "
-                "choose another --out");
+  constexpr int kTries = 100; // a file system may number its files anew at every look
+  std::string name = path + "/.mpc-lock";
+  for (int tries = 0; !held; ++tries) {
+    int file = openLockFile(name);
+    if (file < 0)
+      return;
+    // A file system without locks keeps nobody out.
+    bool isTaken = flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!isTaken && (hasName(file, name) || tries == kTries)) {
+      held.reset(new int(file), [name](const int *descriptor) {
+        unlink(name.c_str());
+        close(*descriptor);
+        delete descriptor;
+      });
+      return;
+    }
+    close(file);
+    if (isTaken)
+      throw Error(quote(path) +
+                  ": another trainer writes its checkpoints there; wait for its end, or "
+                  "choose another --out");
+  }
 }
 
 void CheckpointFolder::removeLeftover() const { unlink((path + "/.mpc-checkpoint.tmp").c_str()); }
@@ -95,10 +125,17 @@ static void removeFile(const std::string &path) {
     throw Error("cannot remove the old checkpoint " + systemMessage(path, errno));
 }
 
-void CheckpointFolder::removeAll() const {
+std::vector<std::string> CheckpointFolder::files() const {
+  std::vector<std::string> paths;
   for (int64_t step : steps())
-    removeFile(stepPath(step));
-  removeFile(bestPath());
+    paths.push_back(stepPath(step));
+  paths.push_back(bestPath());
+  return paths;
+}
+
+void CheckpointFolder::removeAll() const {
+  for (const std::string &file : files())
+    removeFile(file);
 }
 
 void CheckpointFolder::prune(int64_t count) const {

@@ -22,6 +22,8 @@ void mpc::requireWholeBatches(const Program &program, int64_t samples, const std
               program.tail_refused_why + ". " + remedy);
 }
 
+static const std::string kEntry = "eval_step";
+
 Evaluator::Evaluator(const Program &program, Device &device, const Dataset &dataset)
     : program(program), device(device), dataset(dataset), batcher(program, dataset, device),
       loss(program, device, Role::loss), count(program, device, Role::count),
@@ -29,10 +31,10 @@ Evaluator::Evaluator(const Program &program, Device &device, const Dataset &data
   requireWholeBatches(program, dataset.samples(),
                       "Leave out samples, or compile with another --batch");
   epochOrder(0, 0, false, order);
+  device.prepare({kEntry, {kEntry}});
 }
 
 std::optional<Evaluation> Evaluator::run(const std::function<bool()> &isStopped) {
-  static const std::string kEntry = "eval_step";
   struct Batch {
     uint64_t mark;
     int64_t samples;

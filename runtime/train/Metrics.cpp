@@ -3,11 +3,13 @@
 #include "runtime/train/Metrics.h"
 #include "runtime/core/Error.h"
 #include "runtime/data/File.h"
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <sys/stat.h>
 
 using namespace mpc;
 
@@ -68,22 +70,34 @@ Metrics::~Metrics() {
 }
 
 /// Lines behind the step that a run is resumed at belong to work that is done again.
-static void keepUntil(const std::string &path, int64_t step) {
-  std::ifstream in(path);
-  if (!in)
-    return;
-  std::string kept, line;
-  while (std::getline(in, line)) {
-    try {
-      nlohmann::json parsed = nlohmann::json::parse(line);
-      if (parsed.at("event") != "end" && parsed.at("step").get<int64_t>() <= step)
-        kept += line + '\n';
-    } catch (const nlohmann::json::exception &) {
-      // The last line of a killed run may be cut off.
-    }
+static bool isKept(std::string_view line, int64_t step) {
+  constexpr size_t kLongest = 1 << 16; // no line of ours, and not worth the memory of reading it
+  if (line.size() > kLongest)
+    return false;
+  try {
+    nlohmann::json parsed = nlohmann::json::parse(line);
+    return parsed.at("event") != "end" && parsed.at("step").get<int64_t>() <= step;
+  } catch (const nlohmann::json::exception &) {
+    return false; // the last line of a killed run may be cut off
   }
+}
+
+static void keepUntil(const std::string &path, int64_t step) {
+  struct stat facts;
+  // A pipe or a terminal keeps nothing, and waits for whoever reads it.
+  if (stat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size == 0)
+    return;
+  MappedFile before(path);
   OutputFile out(path);
-  out.write(kept.data(), kept.size());
+  std::string_view rest(reinterpret_cast<const char *>(before.data()), before.size());
+  while (!rest.empty()) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (!isKept(line, step))
+      continue;
+    out.write(line.data(), line.size());
+    out.write("\n", 1);
+  }
   out.commit();
 }
 

@@ -33,6 +33,7 @@ Stepper::Stepper(const Program &program, Device &device, const Dataset &dataset,
   requireEntry(program, hyper.accumulate > 1 ? kApplyAccumulated : kApply, "train");
   if (hyper.accumulate > 1)
     device.clear(Region::accumulators); // too little memory for them shows before anything begins
+  device.prepare(hyper.accumulate > 1 ? kMicroStep : kStep);
 }
 
 void Stepper::prepare(const RunState &state) {

@@ -19,11 +19,8 @@
 #include "runtime/train/Signals.h"
 #include "runtime/train/Stepper.h"
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <filesystem>
-#include <fstream>
-#include <sys/resource.h>
 
 using namespace mpc;
 
@@ -52,6 +49,8 @@ public:
   int run();
 
 private:
+  void claimFolder();
+  void requireOwnMetrics() const;
   void start();
   std::string regionText(Region region) const;
   void oneStep();
@@ -98,13 +97,8 @@ double secondsSince(Progress::Clock::time_point then) {
 
 TrainingRun::TrainingRun(const Program &program, Device &device, const TrainOptions &options)
     : program(program), device(device), options(options), folder(options.out) {
-  if (!options.out.empty()) {
-    if (options.resume)
-      resumed = folder.newest();
-    else if (!options.overwrite && folder.hasCheckpoints())
-      throw Error(quote(options.out) + " already has checkpoints: continue with --resume, start "
-                                       "over with --overwrite, or choose another --out");
-  }
+  if (!options.out.empty())
+    claimFolder();
   data = Dataset::load(options.data, program, inputsOf(program, {"gradients"}), true);
   if (options.valid)
     validData = Dataset::load(*options.valid, program, inputsOf(program, {"eval_step"}), false);
@@ -126,13 +120,37 @@ TrainingRun::TrainingRun(const Program &program, Device &device, const TrainOpti
   }
 }
 
-/// The metrics would be written over what the run reads.
-void requireNoData(const std::string &metrics, const DatasetSpec &data) {
-  for (const auto &[name, file] : data.files) {
+/// Locked before anything in it is looked at: a run that ends there may still write.
+void TrainingRun::claimFolder() {
+  folder.lock();
+  if (options.resume)
+    resumed = folder.newest();
+  else if (!options.overwrite && folder.hasCheckpoints())
+    throw Error(quote(options.out) + " already has checkpoints: continue with --resume, start "
+                                     "over with --overwrite, or choose another --out");
+}
+
+/// The metrics would be written over what the run reads, or over what an earlier one wrote.
+void TrainingRun::requireOwnMetrics() const {
+  auto refuse = [&](const std::string &file, const char *what) {
+    std::error_code none; // one of them is not there
+    if (std::filesystem::equivalent(options.metrics, file, none))
+      throw Error("--metrics: " + quote(options.metrics) + " is " + what);
+  };
+  auto refuseCheckpoints = [&](const std::string &path) {
     std::error_code none;
-    if (std::filesystem::equivalent(metrics, file, none))
-      throw Error("--metrics: " + quote(metrics) + " is a file of the data");
-  }
+    bool isFolder = std::filesystem::is_directory(path, none);
+    for (const std::string &file :
+         isFolder ? CheckpointFolder(path).files() : std::vector<std::string>{path})
+      refuse(file, "a checkpoint");
+  };
+  for (const auto &[name, file] : options.data.files)
+    refuse(file, "a file of the data");
+  if (options.valid)
+    for (const auto &[name, file] : options.valid->files)
+      refuse(file, "a file of the data");
+  refuseCheckpoints(options.checkpoint);
+  refuseCheckpoints(options.out);
 }
 
 std::string TrainingRun::regionText(Region region) const {
@@ -156,13 +174,13 @@ void TrainingRun::start() {
     warn("no --out: the trained weights will not be saved");
   } else {
     makeFolders(options.out);
-    folder.lock();
+    if (!options.resume) // the folder may be new
+      claimFolder();
   }
-  requireNoData(options.metrics, options.data);
-  if (options.valid)
-    requireNoData(options.metrics, *options.valid);
-  if (!options.metrics.empty())
+  if (!options.metrics.empty()) {
+    requireOwnMetrics();
     metrics.open(options.metrics, options.resume ? state.step : 0);
+  }
   if (!options.out.empty()) { // once nothing is left that may be refused
     folder.removeLeftover();
     if (options.overwrite && !options.resume)
@@ -188,8 +206,11 @@ int TrainingRun::run() {
   auto mayGoOn = [&] { return !stopped && !signal && metrics.failure().empty(); };
   if (state.validation_due && evaluator) {
     validate(state.validation_due);
-    savedStep = -1; // what this one found belongs into the checkpoint
     signal = SignalGuard::received();
+    if (!state.validation_due) { // a run that is killed from here on needs no second one
+      savedStep = -1;
+      save();
+    }
   }
   while (state.step < total && mayGoOn()) {
     oneStep();
@@ -203,9 +224,13 @@ int TrainingRun::run() {
       save();
   }
   finishSteps(0);
-  if (mayGoOn() && state.step >= total && evaluator && validatedStep != state.step &&
-      state.step > firstStep) {
-    validate(state.epoch + 1); // the last epoch was not finished
+  // The last epoch was not finished: its validation is still to come, also where this call's share
+  // of the steps ends with the run.
+  if (state.step >= total && evaluator && validatedStep != state.step && state.step > firstStep) {
+    if (signal)
+      state.validation_due = state.epoch + 1;
+    else if (metrics.failure().empty())
+      validate(state.epoch + 1);
     signal = SignalGuard::received();
   }
   save();
@@ -220,6 +245,7 @@ void TrainingRun::oneStep() {
   // The clock is only read where somebody wants to know.
   if (metrics.enabled())
     launched.push_back(Progress::Clock::now());
+  state.validation_due = 0; // of weights that are gone now
   stepper->launch(state, order, plan->samples);
   finishSteps(device.isAsynchronous() ? 1 : 0);
 }
@@ -362,18 +388,6 @@ void TrainingRun::save() {
   folder.prune(options.keep);
 }
 
-/// The process's peak. Linux's own counter comes first: getrusage's outlives exec, and tells of the
-/// program that started this one.
-static int64_t peakMemoryBytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.rfind("VmHWM:", 0) == 0)
-      return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
-  struct rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
-}
-
 void TrainingRun::writeEnd(const char *reason, int64_t step) {
   if (!metrics.enabled())
     return;
@@ -384,7 +398,7 @@ void TrainingRun::writeEnd(const char *reason, int64_t step) {
   line.add("step", step).add("epoch", epoch).add("reason", reason);
   line.add("applied_steps", state.applied_steps).add("seconds", seconds);
   line.add("samples_per_s", static_cast<double>(samplesDone) / seconds);
-  line.add("peak_memory_bytes", peakMemoryBytes());
+  line.add("peak_memory_bytes", cpu::peakMemoryBytes());
   line.add("device", device.describe());
   line.add("device_memory_bytes", static_cast<int64_t>(device.memoryBytes()));
   // A step's products and convolutions, by who executes them.

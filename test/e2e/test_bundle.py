@@ -137,6 +137,7 @@ def test_signals_leave_nothing(bench: Workbench):
     layers = [node("Gemm", f"h{i} weight{i} bias{i}", f"h{i + 1}") for i in range(12)]
     weights = {f"weight{i}": rng.standard_normal((300, 300)).astype(np.float32) for i in range(12)} | {f"bias{i}": np.zeros(300, np.float32) for i in range(12)}
     model.write_bytes(model_of(layers, {"h0": ["N", 300]}, {"h12": ["N", 300]}, weights).SerializeToString())
+    ended_by_signal = 0
     for number, delay in ((signal.SIGINT, 0), (signal.SIGTERM, 0.05), (signal.SIGHUP, 0.3), (signal.SIGINT, 0.6)):
         temporary, there = bench.fresh("temporary"), bench.fresh("folder")
         temporary.mkdir()
@@ -151,9 +152,11 @@ def test_signals_leave_nothing(bench: Workbench):
             os.killpg(process.pid, number)  # as a terminal does: the linker gets it too
         code = process.wait(60)
         require(finished or code in (-number, 0), f"{number} after {delay} s: exit {code}")
+        ended_by_signal += code == -number
         left = [f.name for f in temporary.glob("mpc*")]
         require(not left, f"{number} after {delay} s: {left} is left, with {[str(f) for f in temporary.rglob('*')]}")
         require(code == 0 or not list(there.iterdir()), f"{number} after {delay} s: {list(there.iterdir())} is left")
+    require(ended_by_signal, "every signal came after the end of mpc: the test shows nothing")
 
 
 def test_a_bundle_replaces_links(bench: Workbench):

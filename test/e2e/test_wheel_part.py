@@ -16,16 +16,21 @@ from support import execute, main, require, require_refusal, require_success
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "wheel-part.py"
 WHEEL = "big_pack-1.5-py3-none-any.whl"
-FILES = {"nvidia/pack/include/a.h": b"a" * 1000, "nvidia/pack/include/sub/b.h": b"b" * 70000}
+CHUNK = 1 << 18  # as in the script
+ZIP_HEADER = 30  # of each file, without its name
+FIRST = "nvidia/pack/include/0.h"
+FILES = {FIRST: os.urandom(CHUNK - ZIP_HEADER - len(FIRST) - 10), "nvidia/pack/include/a.h": b"a" * 1000,
+         "nvidia/pack/include/sub/b.h": b"b" * 70000, "nvidia/pack/include/sub/c.h": os.urandom(2 * CHUNK)}
 
 
 def wheel_of(folder):
-    """A wheel of 4 MiB, of which the headers are a small part."""
+    """A wheel of 9 MiB, of which the headers are a small part. Their folder is several times what is fetched at once, and the second
+    one's zip header begins ten bytes before the end of the first piece."""
     with zipfile.ZipFile(folder / WHEEL, "w", zipfile.ZIP_DEFLATED) as wheel:
-        wheel.writestr("nvidia/pack/lib/first.so", os.urandom(2 << 20))
+        wheel.writestr("nvidia/pack/lib/first.so", os.urandom(4 << 20))
         for name, data in FILES.items():
-            wheel.writestr(name, data)
-        wheel.writestr("nvidia/pack/lib/last.so", os.urandom(2 << 20))
+            wheel.writestr(name, data, zipfile.ZIP_STORED if name == FIRST else None)
+        wheel.writestr("nvidia/pack/lib/last.so", os.urandom(4 << 20))
         wheel.writestr("big_pack-1.5.dist-info/METADATA", "Metadata-Version: 2.1\nName: big-pack\nVersion: 1.5\n")
         wheel.writestr("big_pack-1.5.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr("big_pack-1.5.dist-info/RECORD", "")
@@ -95,6 +100,13 @@ def test_parts(bench):
             require(sum(sent) < len(wheel) / 4, f"{sum(sent)} of {len(wheel)} bytes were fetched")
 
 
+def test_a_folder_above(bench):
+    """Only a name in the wheel may not lead out of the folder."""
+    with index_of(wheel_of(bench.folder), JSON, gives_parts=True) as (environment, _):
+        require_success(run(bench.folder / ".." / bench.folder.name / "above", environment), "a target with ..")
+    require_files(bench.folder / "above")
+
+
 def test_whole(bench):
     """A server without parts: pip downloads the wheel."""
     wheel = wheel_of(bench.folder)
@@ -118,6 +130,25 @@ def test_refusals(bench):
         require_refusal(run(bench.folder / "none", environment, package="big-pack==1.6"), ["no such wheel", "pip could not download big-pack==1.6"], "no such version")
         require_refusal(execute([sys.executable, SCRIPT, "big-pack", "f"], env=environment), "PACKAGE==VERSION FOLDER DIR", "a call without a version")
     require(not (bench.folder / "none").exists(), "files of a refused package")
+
+
+def test_no_index(bench):
+    """pip's no-index: only its folders of wheels are looked at, also where pip's configuration has it."""
+    settings = bench.path("pip.conf")
+    settings.write_text("[global]\nno-index = true\n")
+    with index_of(wheel_of(bench.folder), JSON, gives_parts=True) as (environment, sent):
+        for more in ({"PIP_NO_INDEX": "1"}, {"PIP_CONFIG_FILE": str(settings)}):
+            require_refusal(run(bench.folder / "none", environment | more), ["use no index", "pip could not download"], f"{more}")
+            require_success(run(bench.folder / "local", environment | more | {"PIP_FIND_LINKS": str(bench.folder)}), "find-links")
+            require_files(bench.folder / "local")
+        require(not sent, f"{sum(sent)} bytes were fetched")
+
+
+def test_a_damaged_wheel_in_a_folder(bench):
+    with index_of(wheel_of(bench.folder), JSON, gives_parts=True) as (environment, _):
+        (bench.folder / WHEEL).write_bytes(b"none")
+        done = run(bench.folder / "none", environment | {"PIP_FIND_LINKS": str(bench.folder)})
+        require("not a zip file" in done.err and "Traceback" not in done.err, done.err)
 
 
 if __name__ == "__main__":

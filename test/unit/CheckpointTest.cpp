@@ -1,8 +1,11 @@
 //===- CheckpointTest.cpp - a run split, resumed, damaged ----------------------------===//
 
 #include "TrainTestSupport.h"
+#include <atomic>
+#include <csignal>
 #include <functional>
 #include <sys/resource.h>
+#include <thread>
 
 using namespace mpc;
 using namespace mpc::testing;
@@ -123,6 +126,133 @@ TEST_P(Checkpoints, AFolderWithCheckpointsIsNotOverwritten) {
   ASSERT_EQ(train({"--lr", "0.1", "--steps", "2", "--out", "@a", "--overwrite"}), 0);
   EXPECT_EQ(filesIn("a"), (std::set<std::string>{"step-00000002.safetensors"}));
   EXPECT_EQ(train({"--steps", "2", "--out", "@none", "--resume"}), 1);
+}
+
+// The lock comes before any look at the folder: what a run that goes on there has half written is
+// not judged. Its file goes with it; one that a killed run left is nobody's.
+TEST_P(Checkpoints, AFolderIsLockedBeforeItIsLookedAt) {
+  ASSERT_EQ(train({"--lr", "0.1", "--steps", "2", "--checkpoint-every", "1", "--out", "@a"}), 0);
+  std::string newest = folder / "a/step-00000002.safetensors";
+  writeBytes(newest, readBytes(newest).substr(0, 100));
+  {
+    CheckpointFolder other(folder / "a");
+    other.lock();
+    EXPECT_EQ(filesIn("a").count(".mpc-lock"), 1u);
+    for (std::string more : {"--resume", "--overwrite", "--no-shuffle"}) {
+      EXPECT_EQ(train({"--lr", "0.1", "--steps", "3", "--out", "@a", more}), 1);
+      EXPECT_CONTAINS(err, "another trainer");
+      EXPECT_EQ(err.find("damaged"), std::string::npos) << err;
+    }
+  }
+  EXPECT_EQ(filesIn("a").size(), 2u);
+  writeBytes(folder / "a/.mpc-lock", "");
+  ASSERT_EQ(train({"--steps", "2", "--out", "@a", "--resume"}), 0) << err;
+  EXPECT_EQ(filesIn("a").size(), 2u);
+  // Where nothing is trained no folder is made.
+  EXPECT_EQ(train({"--steps", "2", "--out", "@none", "--resume"}), 1);
+  EXPECT_FALSE(std::filesystem::exists(folder / "none"));
+}
+
+// A lock whose file is removed at its end never has two owners.
+TEST(CheckpointFolder, ALockHasOneOwner) {
+  TemporaryFolder folder;
+  std::atomic<int> inside = 0, times = 0, conflicts = 0;
+  auto work = [&] {
+    for (int i = 0; i < 2000; ++i) {
+      CheckpointFolder mine(folder.path);
+      if (messageOf([&] { mine.lock(); }).empty()) {
+        conflicts += ++inside > 1;
+        ++times;
+        --inside;
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back(work);
+  for (std::thread &thread : threads)
+    thread.join();
+  EXPECT_EQ(conflicts, 0);
+  EXPECT_GT(times, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder / ".mpc-lock"));
+}
+
+// A validation that a signal ended is of the weights of that moment: a resumed run makes up for it
+// before it goes on, once, also where it is killed behind it; without --valid it lapses.
+TEST_P(Checkpoints, AValidationIsMadeUpForOnce) {
+  auto at = [&](const std::string &wanted, const std::function<void()> &action) {
+    prepare = [=](FakeDevice &device) {
+      device.onRun = [=](const std::string &entry) {
+        if (entry == wanted)
+          action();
+      };
+    };
+  };
+  auto due = [&](const std::string &out) {
+    CheckpointFolder checkpoints(folder / out);
+    return CheckpointFile(checkpoints.stepPath(checkpoints.steps().at(0))).state().validation_due;
+  };
+  auto resume = [&](std::string out, std::vector<std::string> more) {
+    more.insert(more.begin(), {"train", "--data", data, "--resume", "--out", "@" + out, "--metrics",
+                               "@" + out + ".jsonl"});
+    return run(more);
+  };
+  at("eval_step", [] { raise(SIGTERM); });
+  std::vector<std::string> first = runOptions("a");
+  first.insert(first.begin(), {"train", "--data", data, "--valid", data});
+  ASSERT_EQ(run(first), 143) << err;
+  EXPECT_EQ(due("a"), 1);
+  ASSERT_EQ(resume("a", {"--valid", data}), 143);
+  EXPECT_EQ(due("a"), 1);
+  std::filesystem::copy(folder / "a", folder / "b");
+  std::filesystem::copy(folder / "a.jsonl", folder / "b.jsonl");
+
+  at("gradients", [] { throw Error("killed"); });
+  ASSERT_EQ(resume("a", {"--valid", data}), 1);
+  EXPECT_CONTAINS(err, "killed");
+  EXPECT_EQ(due("a"), 0);
+  prepare = nullptr;
+  ASSERT_EQ(resume("a", {"--valid", data, "--stop-after", "1"}), 0) << err;
+  auto lines = metrics("a.jsonl", "eval");
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["step"], 7);
+  EXPECT_EQ(lines[0]["epoch"], 1);
+
+  ASSERT_EQ(resume("b", {"--stop-after", "1"}), 0) << err;
+  EXPECT_EQ(due("b"), 0);
+  ASSERT_EQ(resume("b", {"--valid", data, "--stop-after", "1"}), 0) << err;
+  EXPECT_EQ(metrics("b.jsonl", "eval").size(), 0u);
+}
+
+// Opening the metrics empties the file.
+TEST_P(Checkpoints, MetricsOverACheckpointAreRefused) {
+  ASSERT_EQ(train({"--lr", "0.1", "--steps", "2", "--out", "@a"}), 0);
+  std::string name = "@a/step-00000002.safetensors", before = last("a");
+  for (const std::string &from : {name, std::string("@a")}) {
+    EXPECT_EQ(train({"--lr", "0.1", "--steps", "1", "--checkpoint", from, "--metrics", name}), 1);
+    EXPECT_CONTAINS(err, "is a checkpoint");
+  }
+  EXPECT_EQ(train({"--steps", "3", "--out", "@a", "--resume", "--metrics", name}), 1);
+  EXPECT_CONTAINS(err, "is a checkpoint");
+  EXPECT_EQ(last("a"), before);
+}
+
+// Only a regular file has lines to keep: what never ends is not read. Nor is a line that cannot be
+// one of ours.
+TEST_P(Checkpoints, MetricsOfAResumedRun) {
+  std::vector<std::string> first = runOptions("a");
+  first.insert(first.end(), {"--stop-after", "4"});
+  ASSERT_EQ(train(first), 0);
+  EXPECT_EQ(train({"--out", "@a", "--resume", "--metrics", "/dev/full", "--stop-after", "1"}), 1);
+  EXPECT_CONTAINS(err, "/dev/full");
+  std::string step = R"({"event":"step","step":1,"more":")", lines = readBytes(folder / "a.jsonl");
+  writeBytes(folder / "a.jsonl", step + std::string(100000, 'x') + "\"}\n\n" + lines + step);
+  ASSERT_EQ(train({"--out", "@a", "--resume", "--metrics", "@a.jsonl", "--stop-after", "1"}), 0);
+  // Step 5 is in the checkpoint, its line went into the full disk.
+  std::vector<int64_t> found;
+  for (const nlohmann::json &line : metrics("a.jsonl", "step"))
+    found.push_back(line["step"]);
+  EXPECT_EQ(found, (std::vector<int64_t>{1, 2, 3, 4, 6}));
 }
 
 TEST_P(Checkpoints, DamagedFilesAreRecognized) {

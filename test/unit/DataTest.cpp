@@ -4,6 +4,7 @@
 #include "runtime/data/Batcher.h"
 #include "runtime/data/Npy.h"
 #include "runtime/data/Shuffle.h"
+#include <csignal>
 #include <numeric>
 
 using namespace mpc;
@@ -35,6 +36,27 @@ TEST(Names, AreQuotedForMessages) {
   for (const char *good : {"", "abc", "\u00e9", "\u20ac", "\U0001f600"})
     EXPECT_TRUE(isUtf8(good)) << good;
   EXPECT_EQ(quote("a\xff\u00e9"), "'a\\xff\u00e9'");
+}
+
+// A mapped file that shrinks is told; any other SIGBUS ends the process as usual.
+TEST(MappedFiles, EndTheProcessWhereTheyShrink) {
+  TemporaryFolder folder;
+  writeBytes(folder / "x", std::string(1 << 16, 'x'));
+  MappedFile file(folder / "x");
+  EXPECT_EXIT(
+      {
+        exitWhereMappedFilesShrink();
+        std::filesystem::resize_file(folder / "x", 0);
+        volatile unsigned char gone = file.data()[1 << 15];
+        (void)gone;
+      },
+      ::testing::ExitedWithCode(1), "became shorter");
+  EXPECT_EXIT(
+      {
+        exitWhereMappedFilesShrink();
+        raise(SIGBUS);
+      },
+      ::testing::KilledBySignal(SIGBUS), "^$");
 }
 
 TEST(DatasetSpec, EscapesAndSeparators) {

@@ -2,6 +2,7 @@
 
 #include "runtime/core/Program.h"
 #include "runtime/core/Error.h"
+#include "runtime/core/RegexCheck.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -259,3 +260,19 @@ TEST(Program, ValuesOfAnotherKindNeverCrash) {
 }
 
 } // namespace
+
+// Repetitions that would take the C library gigabytes are seen wherever a set of characters ends.
+TEST(RegexProblem, SetsEndWhereTheCLibraryEndsThem) {
+  std::string large = "(((a{1,255}){1,255}){1,255})";
+  for (const char *set :
+       {"", "[ab]", "[]]", "[^]a]", "[[:alpha:]]", "[[:alpha:][]", "[^[:digit:]x]", "[[=a=]]",
+        "[[.].]]", "[[.-.]-]", "[a[]", "[:a]", "[\\]"}) {
+    EXPECT_EQ(mpc::regexProblem(set), "") << set;
+    EXPECT_EQ(mpc::regexProblem(set + large),
+              "its repetitions, written out, are longer than 10000 characters")
+        << set;
+  }
+  EXPECT_EQ(mpc::regexProblem("[[:alpha:](((a{1,255}){1,255}){1,255}]"), ""); // a set as a whole
+  for (const char *bad : {"[", "[^", "[a", "[]", "[[:alpha:]", "[[:", "[[:alpha]", "[[:none:]]"})
+    EXPECT_NE(mpc::regexProblem(bad), "") << bad;
+}
