@@ -215,7 +215,7 @@ bool LayoutRewriter::passThrough(Operation *op) {
     operands = {0, 1};
     results = {0};
   } else if (isPointwise(op) || flag ||
-             isa<SigmoidOp, SoftplusOp, GeluOp, ConcatOp, SliceOp, PadOp>(op)) {
+             isa<SigmoidOp, SoftplusOp, GeluOp, StopGradientOp, ConcatOp, SliceOp, PadOp>(op)) {
     for (auto [i, operand] : llvm::enumerate(op->getOperands()))
       if (isa<RankedTensorType>(operand.getType()))
         operands.push_back(i);

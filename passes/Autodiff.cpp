@@ -254,18 +254,18 @@ void Differentiator::readStoredValues(ArrayRef<Operation *> forward) {
     Value exact = rounding.getIn(), widened;
     SmallVector<OpOperand *> uses;
     Operation *first = nullptr;
-    bool isStored = false;
+    bool isReadExactly = false;
     for (OpOperand &use : exact.getUses()) {
       Operation *user = use.getOwner();
       if (ofForward.contains(user) || user == terminatorOf(f)) {
-        isStored |= user != op;
+        isReadExactly |= user != op;
         continue;
       }
       uses.push_back(&use);
       if (!first || user->isBeforeInBlock(first))
         first = user;
     }
-    if (!first || isStored)
+    if (!first || isReadExactly)
       continue;
     b.setInsertionPoint(first);
     listener.setOrigin(op);

@@ -86,9 +86,7 @@ Value LossBuilder::correct(Value labels, int64_t classAxis, int64_t ignoreIndex)
                      llvm::to_vector(llvm::seq<int64_t>(0, rowType.getRank())));
 }
 
-// v as a number without a derivative: ⌊v · 2⁶⁰⌋ / 2⁶⁰, which is v itself where v is no smaller than
-// 2⁻³⁶ (f64: 2⁻⁸, and 2⁻⁶⁰ off below).
-static Expr withoutGradient(const Expr &v) { return (v * 0x1p60).unary<math::FloorOp>() * 0x1p-60; }
+static Expr withoutGradient(const Expr &v) { return v.unary<StopGradientOp>(); }
 
 // -(t · log x + (1 - t) · log(1 - x)), logarithms from -100 up, and PyTorch's derivative
 // (x - t) / max(x · (1 - x), 1e-12), which no composition of these functions has where x is 0 or 1:
@@ -96,7 +94,9 @@ static Expr withoutGradient(const Expr &v) { return (v * 0x1p60).unary<math::Flo
 static Value binaryCrossEntropy(const Expr &x, const Expr &t) {
   auto clampedLog = [](const Expr &p) { return select(p <= 0, -100, max(log(p), -100)); };
   Expr value = -(t * clampedLog(x) + (1 - t) * clampedLog(1 - x));
-  Expr derivative = (x - t) / max(x * (1 - x), 1e-12);
+  // Both sides · 1e12, in two steps: the formula is built in f32, which has a million exactly, but
+  // neither 1e-12 nor 1e12, and a program in f64 gets f32's constants.
+  Expr derivative = (x - t) * 1e6 * 1e6 / max(x * (1 - x) * 1e6 * 1e6, 1);
   return withoutGradient(value) + withoutGradient(derivative) * (x - withoutGradient(x));
 }
 
@@ -152,7 +152,24 @@ LossResult LossBuilder::elementwiseLoss(StringRef name, Value target) {
   return {div(b, loc, sum, divisor), count};
 }
 
+/// The division that makes the mean of one of ONNX's losses over labels; null if `v` is none.
+static arith::DivFOp labelMean(Value v) {
+  Operation *op = v.getDefiningOp();
+  while (isa_and_nonnull<ReshapeOp, arith::ExtFOp, arith::TruncFOp>(op))
+    op = op->getOperand(0).getDefiningOp();
+  StringRef node = op ? operatorOf(op) : "";
+  bool isLoss = node == "SoftmaxCrossEntropyLoss" || node == "NegativeLogLikelihoodLoss";
+  return isLoss ? dyn_cast<arith::DivFOp>(op) : nullptr;
+}
+
+// The model's own loss counts by its samples. The mean of a loss over labels has its own weight,
+// Σ w[label] of those that are not ignored, and is 0 where that is 0.
 LossResult LossBuilder::outputLoss() {
   Type real = computeType(elementType(output));
-  return {castTo(b, loc, reshape(b, loc, output, {}), real), castTo(b, loc, samples, real)};
+  auto mean = labelMean(output);
+  if (!mean)
+    return {castTo(b, loc, reshape(b, loc, output, {}), real), castTo(b, loc, samples, real)};
+  Expr total(b, loc, castTo(b, loc, mean.getLhs(), real)),
+      count(b, loc, castTo(b, loc, mean.getRhs(), real));
+  return {total / select(equal(count, 0), 1, count), count};
 }

@@ -20,6 +20,13 @@ def Mpc_GeluOp : Mpc_UnaryOp<"gelu"> {
   let summary = "x · Φ(x), by erf or by tanh (`approximate`)";
   let arguments = (ins AnyRankedTensor:$input, UnitAttr:$approximate);
 }
+def Mpc_StopGradientOp : Mpc_UnaryOp<"stop_gradient"> {
+  let summary = "x itself, with a derivative of 0";
+  let description = [{
+    A value that differentiation takes for a constant. With it a function gets a derivative of its own: `stop(f) + stop(d) · (x - stop(x))` is f, and its
+    derivative by x is d.
+  }];
+}
 
 def Mpc_RandomUniformOp : Mpc_Op<"random_uniform", [Pure]> {
   let summary = "Philox4x32-10 numbers in [0, 1), a function of position";

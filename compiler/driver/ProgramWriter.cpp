@@ -14,6 +14,7 @@
 #include "compiler/driver/Version.h"
 #include "compiler/export/Export.h"
 #include "compiler/ops/Build.h"
+#include "compiler/ops/Unsigned.h"
 #include "compiler/target/cpu/CpuTarget.h"
 #include "passes/OperationFacts.h"
 #include "runtime/core/Program.h"
@@ -26,11 +27,11 @@ namespace json = llvm::json;
 
 namespace {
 
-std::string typeName(Type type) {
+std::string typeName(Type type, bool isUnsigned = false) {
   if (type.isBF16())
     return "bf16";
-  if (type.isUnsignedInteger(8))
-    return "u8";
+  if (isUnsigned)
+    return "u" + std::to_string(type.getIntOrFloatBitWidth());
   std::string text;
   llvm::raw_string_ostream(text) << type;
   return text;
@@ -99,9 +100,12 @@ llvm::Expected<int64_t> ProgramWriter::tensor(StringRef name, StringRef role, Ty
   if (auto it = tensorIds.find(key); it != tensorIds.end())
     return it->second;
   auto shaped = cast<RankedTensorType>(type);
+  auto names = module->getAttrOfType<ArrayAttr>(kUnsignedAttr);
+  bool isUnsigned = names && llvm::is_contained({"input", "output", "constant"}, role) &&
+                    llvm::is_contained(names, StringAttr::get(module.getContext(), name));
   json::Object object{{"name", json::fixUTF8(name)},
                       {"role", role},
-                      {"type", typeName(shaped.getElementType())},
+                      {"type", typeName(shaped.getElementType(), isUnsigned)},
                       {"shape", shapeArray(shaped.getShape())},
                       {"buffer", bufferArray(buffer)}};
   if (initial && (!options.externalWeights || role == "constant")) {
@@ -109,7 +113,7 @@ llvm::Expected<int64_t> ProgramWriter::tensor(StringRef name, StringRef role, Ty
     if (!bytes)
       return bytes.takeError();
     object["initial"] = append(*bytes);
-    object["initial_type"] = typeName(initial.getType());
+    object["initial_type"] = typeName(initial.getType(), isUnsigned);
   }
   int64_t id = tensors.size();
   tensors.push_back(std::move(object));

@@ -8,6 +8,7 @@
 #include "OnnxDialect.h"
 #include "compiler/import/Model.h"
 #include "compiler/ops/Build.h"
+#include "compiler/ops/Unsigned.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/Support/Path.h"
@@ -33,8 +34,11 @@ public:
 private:
   // Types.
   Type elementType(int32_t onnxType);
+  Type storedType(Type held, int32_t onnxType);
   Type type(const ::onnx::TypeProto &proto);
   Type typeOf(StringRef value);
+  int32_t elementOf(StringRef value);
+  DenseI64ArrayAttr unsignedBits(ArrayRef<int32_t> onnxTypes);
   void addTypes(const ::onnx::GraphProto &graph);
   RankedTensorType tensorType(const ::onnx::TensorProto &tensor);
 
@@ -46,7 +50,8 @@ private:
   Value asRead(BlockArgument argument, Type type);
   DenseElementsAttr elements(RankedTensorType type, ArrayRef<char> bytes);
   DenseElementsAttr elements(const ::onnx::TensorProto &tensor);
-  void constant(StringRef name, StringRef location, DenseElementsAttr value);
+  void constant(StringRef name, StringRef location, DenseElementsAttr value,
+                int32_t onnxType = ::onnx::TensorProto::UNDEFINED);
   void initializerConstant(const ::onnx::TensorProto &tensor);
   bool constantNode(const ::onnx::NodeProto &node);
   Attribute attribute(const ::onnx::NodeProto &node, const ::onnx::AttributeProto &proto);
@@ -56,7 +61,6 @@ private:
   // The function @graph.
   DictionaryAttr nameAndRole(StringRef name, StringRef role, Attribute weights = {});
   void addWeight(const ::onnx::TensorProto &tensor);
-  std::optional<DataRange> weightData(const ::onnx::TensorProto &tensor);
   Attribute magnitudes(const ::onnx::TensorProto &tensor, const DataRange &data);
   func::FuncOp createFunction();
   void addResults(func::FuncOp function);
@@ -118,6 +122,14 @@ Type Emitter::elementType(int32_t onnxType) {
   }
 }
 
+/// The type of a tensor in the program's own memory: as many bits as in ONNX.
+Type Emitter::storedType(Type held, int32_t onnxType) {
+  auto tensor = dyn_cast<RankedTensorType>(held);
+  if (!tensor || !isUnsignedType(onnxType))
+    return held;
+  return tensor.clone(b.getIntegerType(unsigned(8 * elementBytes(onnxType))));
+}
+
 /// none: a type that no tensor of ours has (strings, maps).
 Type Emitter::type(const ::onnx::TypeProto &proto) {
   if (proto.has_sequence_type())
@@ -150,6 +162,23 @@ Type Emitter::type(const ::onnx::TypeProto &proto) {
 Type Emitter::typeOf(StringRef value) {
   const ::onnx::TypeProto *proto = types.lookup(value);
   return proto ? type(*proto) : Type(UnrankedTensorType::get(b.getF32Type()));
+}
+
+/// UNDEFINED: no tensor, or not known.
+int32_t Emitter::elementOf(StringRef value) {
+  const ::onnx::TypeProto *proto = types.lookup(value);
+  return proto && proto->has_tensor_type() ? proto->tensor_type().elem_type()
+                                           : int32_t(::onnx::TensorProto::UNDEFINED);
+}
+
+/// kUnsignedAttr of a node or constant; null where no result is unsigned.
+DenseI64ArrayAttr Emitter::unsignedBits(ArrayRef<int32_t> onnxTypes) {
+  if (llvm::none_of(onnxTypes, isUnsignedType))
+    return {};
+  SmallVector<int64_t> bits;
+  for (int32_t type : onnxTypes)
+    bits.push_back(isUnsignedType(type) ? 8 * elementBytes(type) : 0);
+  return b.getDenseI64ArrayAttr(bits);
 }
 
 void Emitter::addTypes(const ::onnx::GraphProto &graph) {
@@ -219,11 +248,14 @@ DenseElementsAttr Emitter::elements(const ::onnx::TensorProto &tensor) {
   return elements(tensorType(tensor), widenUnsigned(*bytes, tensor.data_type()));
 }
 
-void Emitter::constant(StringRef name, StringRef location, DenseElementsAttr value) {
+void Emitter::constant(StringRef name, StringRef location, DenseElementsAttr value,
+                       int32_t onnxType) {
   if (!value)
     return;
   auto op = arith::ConstantOp::create(b, nodeLoc(location), value);
   op->setAttr(MpcDialect::kNameAttr, b.getStringAttr(name));
+  if (auto bits = unsignedBits(onnxType))
+    op->setAttr(kUnsignedAttr, bits);
   define(name, op);
 }
 
@@ -240,7 +272,8 @@ void Emitter::initializerConstant(const ::onnx::TensorProto &tensor) {
     return;
   }
   constant(tensor.name(), tensor.name(),
-           elements(tensorType(tensor), widenUnsigned(*bytes, tensor.data_type())));
+           elements(tensorType(tensor), widenUnsigned(*bytes, tensor.data_type())),
+           tensor.data_type());
 }
 
 /// A Constant node in any of its forms but strings; false for those.
@@ -250,6 +283,7 @@ bool Emitter::constantNode(const ::onnx::NodeProto &node) {
     return false;
   const ::onnx::AttributeProto &value = node.attribute(0);
   DenseElementsAttr result;
+  int32_t onnxType = ::onnx::TensorProto::UNDEFINED;
   auto type = [&](ArrayRef<int64_t> shape, Type element) {
     return RankedTensorType::get(shape, element);
   };
@@ -257,6 +291,7 @@ bool Emitter::constantNode(const ::onnx::NodeProto &node) {
     result = elements(value.t());
     if (!result)
       return true;
+    onnxType = value.t().data_type();
   } else if (value.name() == "value_float") {
     result = DenseElementsAttr::get(type({}, b.getF32Type()), value.f());
   } else if (value.name() == "value_int") {
@@ -272,7 +307,7 @@ bool Emitter::constantNode(const ::onnx::NodeProto &node) {
   } else {
     return false;
   }
-  constant(node.output(0), nodeName(node), result);
+  constant(node.output(0), nodeName(node), result, onnxType);
   return true;
 }
 
@@ -373,6 +408,7 @@ void Emitter::node(const ::onnx::NodeProto &node) {
     operands.push_back(value);
   }
   SmallVector<Type> results;
+  SmallVector<int32_t> onnxTypes;
   for (const std::string &output : node.output()) {
     Type found = output.empty() ? Type(UnrankedTensorType::get(b.getF32Type())) : typeOf(output);
     if (!found) {
@@ -380,6 +416,7 @@ void Emitter::node(const ::onnx::NodeProto &node) {
       return;
     }
     results.push_back(found);
+    onnxTypes.push_back(elementOf(output));
   }
   SmallVector<NamedAttribute> attributes;
   SmallVector<const ::onnx::GraphProto *> graphs;
@@ -391,6 +428,8 @@ void Emitter::node(const ::onnx::NodeProto &node) {
     for (const ::onnx::GraphProto &graph : proto.graphs())
       graphs.push_back(&graph);
   }
+  if (auto bits = unsignedBits(onnxTypes))
+    attributes.push_back(b.getNamedAttr(kUnsignedAttr, bits));
   // An If has its regions in the order then, else, whatever the file's order of attributes.
   if (node.op_type() == "If" && node.attribute_size() == 2 &&
       node.attribute(0).name() == "else_branch" && graphs.size() == 2)
@@ -418,25 +457,6 @@ DictionaryAttr Emitter::nameAndRole(StringRef name, StringRef role, Attribute we
   return b.getDictionaryAttr(attrs);
 }
 
-/// Where a weight's elements lie, in the type that an argument has; unsigned ones are widened.
-std::optional<DataRange> Emitter::weightData(const ::onnx::TensorProto &tensor) {
-  auto data = initializerData(model, tensor, weights);
-  if (!data) {
-    problems.add(llvm::toString(data.takeError()));
-    return std::nullopt;
-  }
-  if (tensorType(tensor).getElementTypeBitWidth() == 8 * elementBytes(tensor.data_type()) ||
-      tensor.data_type() == ::onnx::TensorProto::BOOL)
-    return *data;
-  auto bytes = weights.bytes(data->file, data->offset, data->bytes);
-  if (!bytes) {
-    problems.add(llvm::toString(bytes.takeError()));
-    return std::nullopt;
-  }
-  std::vector<char> wide = widenUnsigned(*bytes, tensor.data_type());
-  return DataRange{"", weights.append(wide), int64_t(wide.size())};
-}
-
 /// The smallest and the largest magnitude of a constant's elements but 0 and infinities; null where
 /// there is none. By these it is known whether it can be rounded to half.
 Attribute Emitter::magnitudes(const ::onnx::TensorProto &tensor, const DataRange &data) {
@@ -455,15 +475,17 @@ Attribute Emitter::magnitudes(const ::onnx::TensorProto &tensor, const DataRange
 }
 
 void Emitter::addWeight(const ::onnx::TensorProto &tensor) {
-  std::optional<DataRange> data = weightData(tensor);
-  if (!data)
+  auto data = initializerData(model, tensor, weights);
+  if (!data) {
+    problems.add(llvm::toString(data.takeError()));
     return;
+  }
   InitializerRole role = roles.of.at(tensor.name());
   StringRef roleName = role == InitializerRole::parameter   ? "parameter"
                        : role == InitializerRole::statistic ? "statistic"
                                                             : "constant";
   // What training changes is f32, not half: the model reads it in the file's type.
-  RankedTensorType read = tensorType(tensor);
+  auto read = cast<RankedTensorType>(storedType(tensorType(tensor), tensor.data_type()));
   bool isHalf = read.getElementTypeBitWidth() == 16;
   bool wide = role == InitializerRole::parameter || (role == InitializerRole::statistic && isHalf);
   auto where = WeightsAttr::get(b.getContext(), data->file, data->offset, data->bytes,
@@ -536,6 +558,16 @@ void Emitter::addModuleAttributes(ModuleOp module) {
     axes.push_back(b.getNamedAttr(name, b.getI64IntegerAttr(axis)));
   std::vector<std::string> notes = roles.notes;
   notes.insert(notes.end(), model.notes.begin(), model.notes.end());
+  SmallVector<Attribute> unsignedNames;
+  for (const auto *infos : {&model.proto.graph().input(), &model.proto.graph().output()})
+    for (const ::onnx::ValueInfoProto &info : *infos)
+      if (isUnsignedType(elementOf(info.name())))
+        unsignedNames.push_back(b.getStringAttr(info.name()));
+  for (const ::onnx::TensorProto &tensor : model.proto.graph().initializer())
+    if (isUnsignedType(tensor.data_type()) && isArgument(tensor))
+      unsignedNames.push_back(b.getStringAttr(tensor.name()));
+  if (!unsignedNames.empty())
+    module->setAttr(kUnsignedAttr, b.getArrayAttr(unsignedNames));
   module->setAttr("mpc.batch", b.getI64IntegerAttr(batch.batch));
   module->setAttr("mpc.batch_axes", b.getDictionaryAttr(axes));
   module->setAttr("mpc.model", b.getStringAttr(llvm::sys::path::stem(model.path)));
@@ -557,7 +589,10 @@ OwningOpRef<ModuleOp> Emitter::run() {
   addTypes(graph);
 
   for (const ::onnx::ValueInfoProto &input : graph.input())
-    arguments.push_back({input.name(), type(input.type()), nameAndRole(input.name(), "input"), {}});
+    arguments.push_back({input.name(),
+                         storedType(type(input.type()), elementOf(input.name())),
+                         nameAndRole(input.name(), "input"),
+                         {}});
   for (const ::onnx::TensorProto &tensor : graph.initializer())
     if (isArgument(tensor) && elementBytes(tensor.data_type()) != 0)
       addWeight(tensor);

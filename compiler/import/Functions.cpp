@@ -59,6 +59,40 @@ private:
   std::map<const onnx::FunctionProto *, int64_t> counts;
 };
 
+/// Writes into every call of a local function the default values of the attributes that it leaves
+/// out (FunctionProto.attribute_proto): the inliner does not look at them.
+class DefaultAttributes {
+public:
+  explicit DefaultAttributes(const onnx::ModelProto &model) {
+    for (const onnx::FunctionProto &function : model.functions())
+      defaults[{function.domain(), function.name(), function.overload()}] =
+          function.attribute_proto();
+  }
+  template <typename Nodes> void fill(Nodes &nodes) {
+    for (onnx::NodeProto &node : nodes) {
+      for (onnx::AttributeProto &attribute : *node.mutable_attribute()) {
+        if (attribute.has_g())
+          fill(*attribute.mutable_g()->mutable_node());
+        for (onnx::GraphProto &graph : *attribute.mutable_graphs())
+          fill(*graph.mutable_node());
+      }
+      auto function = defaults.find({node.domain(), node.op_type(), node.overload()});
+      if (function == defaults.end())
+        continue;
+      for (const onnx::AttributeProto &standard : function->second)
+        if (llvm::none_of(node.attribute(), [&](const onnx::AttributeProto &given) {
+              return given.name() == standard.name();
+            }))
+          *node.add_attribute() = standard;
+    }
+  }
+
+private:
+  std::map<std::tuple<std::string, std::string, std::string>,
+           google::protobuf::RepeatedPtrField<onnx::AttributeProto>>
+      defaults;
+};
+
 } // namespace
 
 bool mpc::import::inlineLocalFunctions(OnnxModel &model, Problems &problems) {
@@ -67,6 +101,10 @@ bool mpc::import::inlineLocalFunctions(OnnxModel &model, Problems &problems) {
   if (InlinedSize(model.proto).count(model.proto.graph().node()) > kMostNodes)
     return problems.add("has more than " + Twine(kMostNodes) +
                         " nodes once its functions are inlined");
+  DefaultAttributes defaults(model.proto);
+  defaults.fill(*model.proto.mutable_graph()->mutable_node());
+  for (onnx::FunctionProto &function : *model.proto.mutable_functions())
+    defaults.fill(*function.mutable_node());
   // The checker has compared the operators of a function's opset with those of the model's: they
   // have the same definitions.
   for (onnx::FunctionProto &function : *model.proto.mutable_functions())

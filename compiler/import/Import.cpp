@@ -36,7 +36,7 @@ OwningOpRef<ModuleOp> runStages(StringRef path, const ImportOptions &options, We
       !expandFunctionBodies(model, options, problems))
     return {};
   Overrides overrides;
-  findOverrides(model, options, overrides, problems);
+  findOverrides(model, roles, options, overrides, problems);
   return emitModule(model, roles, batch, overrides, options.lossInput, weights, context, problems);
 }
 

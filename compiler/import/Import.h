@@ -34,10 +34,10 @@ struct ImportOptions {
 /// with an mpc.name. Module attributes: mpc.batch (i64), mpc.batch_axes (dictionary input name →
 /// axis), mpc.model (string), mpc.notes (strings, what was decided about parameters), mpc.left_out
 /// ("NAME: REASON" of the floating-point initializers that are no parameters), mpc.opset (i64),
-/// mpc.keep_fp32 and mpc.allow_half (strings, nodes that these options name by a result). An
-/// unsigned integer is the signed one of twice its width here (uint64: i64). An `If` whose
-/// condition is not known yet has its branches as regions, `then` first; values of the outer graph
-/// are used directly. Every problem is emitted as a diagnostic (all of a file at once); then null.
+/// mpc.keep_fp32 and mpc.allow_half (strings, nodes that these options name by a result or a
+/// constant). Unsigned integers: compiler/ops/Unsigned.h. An `If` whose condition is not known yet
+/// has its branches as regions, `then` first; values of the outer graph are used directly. Every
+/// problem is emitted as a diagnostic (all of a file at once); then null.
 mlir::OwningOpRef<mlir::ModuleOp> importOnnx(llvm::StringRef path, const ImportOptions &options,
                                              WeightStore &weights, mlir::MLIRContext &context);
 

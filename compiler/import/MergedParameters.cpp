@@ -1,23 +1,29 @@
 //===- MergedParameters.cpp - parameters that an exporter merged are separate again -===//
 //
-// Exporters give initializers of equal values one name. In a freshly initialized model the
-// scales of all norms are equal, and so are all zero biases: trained as it stands, such a
-// file has tied parameters where the model had none. Two signs tell a merged parameter from
-// one that the model really shares:
-//
-//   - PyTorch's metadata: the node's call names another parameter;
-//   - an Identity from the one initializer to the name of the other (the legacy exporter).
-//
-// Either counts only for tensors that are one number throughout: others are equal because they
-// are the same parameter. Without either sign such a tensor in several norms, or several
-// biases, counts as merged too, unless the file shows that it is not: it has other equal tensors
-// that were left apart, or a matrix used by several nodes, as where a whole layer is shared.
+// PyTorch's exporters give initializers of equal values one name. In a freshly initialized model
+// the scales of all norms are equal, and so are all zero biases: trained as it stands, such a
+// file has tied parameters where the model had none.
 //
 //   LayerNormalization(x, norm1.weight, …)        LayerNormalization(x, norm1.weight, …)
 //   LayerNormalization(y, norm1.weight, …)   →    LayerNormalization(y, norm2.weight, …)
 //
-// Tables and matrices are never separated: the embedding that is also the output layer stays
-// one parameter.
+// But a file means what it says: a tensor that several nodes read is one parameter, and its
+// gradient is the sum of all paths. It is separated only where the exporter left a trace of the
+// merge:
+//
+//   - The dynamo exporter: the node's call names a parameter that the file does not have. One
+//     reader whose call does not tell, because a view between was dropped, keeps all together.
+//   - The TorchScript exporter: an Identity from the one initializer to the name of the other. It
+//     writes these before all other nodes, as Identity_0, Identity_1, …; what the model itself
+//     computes comes later or has a result named by a number or by a path. Tensors of one memory
+//     get such an Identity too, and in training mode only these; then other equal tensors are still
+//     apart. A constant that the exporter folded (onnx::Mul_13) may be the parameter itself, seen
+//     through a cast, and stays with it; the bias of a convolution with a BatchNormalization folded
+//     in is none of these.
+//
+// Either counts only for tensors that are one number throughout: others are equal because they
+// are the same parameter. Tables and matrices are never separated: the embedding that is also the
+// output layer stays one parameter. Running statistics always are, since every node moves its own.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,8 +36,11 @@ using llvm::StringRef;
 
 namespace {
 
-bool isMatrix(Use use) { return use == Use::weight || use == Use::table; }
-bool isSeparable(Use use) { return use != Use::none && use != Use::state && !isMatrix(use); }
+using Kind = Signature::Kind;
+
+bool isStatistic(Use use) { return use == Use::mean || use == Use::variance; }
+/// A use by which a parameter is never separated.
+bool isWhole(Use use) { return use == Use::weight || use == Use::table || use == Use::state; }
 
 /// One operand of the main graph that reads an initializer: directly, or by the name that an
 /// Identity gave it.
@@ -46,23 +55,26 @@ public:
   Separator(OnnxModel &model, WeightStore &weights)
       : model(model), weights(weights), graph(*model.proto.mutable_graph()),
         signature(readSignature(model.proto)), uses(graph) {
-    for (int i = 0; i < graph.node_size(); ++i) {
+    for (int i = 0; i < graph.node_size(); ++i)
       index[&graph.node(i)] = i;
-      for (const std::string &output : graph.node(i).output())
-        producers[output] = &graph.node(i);
-    }
+    for (const onnx::TensorProto &tensor : graph.initializer())
+      initializers.insert(tensor.name());
     collectNames(graph, names);
   }
   void run();
 
 private:
-  void readers(StringRef value, const std::string &alias, std::vector<Reader> &found,
-               std::vector<int> &identities);
+  bool isExporterIdentity(const onnx::NodeProto &node) const;
+  bool leftEqualTensorsApart();
+  void findMerges();
+  bool isFoldedBias(StringRef name) const;
+  void readers(StringRef value, std::vector<Reader> &found, std::vector<int> &identities);
   Site target(const Reader &reader) const;
   std::string parameterOf(const Reader &reader, const Site &site, StringRef tensor) const;
-  bool sharesLayers();
-  bool leftEqualTensorsApart();
-  bool isNormOrBias(const Site &site) const;
+  int placeInCall(const Reader &reader, const Site &site,
+                  const std::vector<Signature::Placeholder> &values) const;
+  std::string calledParameter(const Reader &reader, const Site &site, StringRef tensor) const;
+  void findKeys(std::vector<Reader> &found, const std::string &tensor, bool uniform);
   void separate(int initializer);
   void addInitializer(const onnx::TensorProto &original, const std::string &name);
 
@@ -73,8 +85,8 @@ private:
   Uses uses;
   std::map<const onnx::NodeProto *, int> index;
   llvm::StringSet<> names;
-  bool guess = false; ///< no metadata: uniform values that several norms use count as merged
-  llvm::StringMap<const onnx::NodeProto *> producers;
+  llvm::StringSet<> initializers; ///< names of those that the file has
+  llvm::StringSet<> merges;       ///< results of the Identities that show a merge
   std::map<std::pair<int, int>, std::string> rewired; ///< (node, operand) → new input
   std::set<int> dropped;                              ///< Identity nodes that nothing needs now
   std::vector<std::string> made;
@@ -82,23 +94,83 @@ private:
 
 } // namespace
 
-/// Operands of the main graph that read `value`, looked through Identity.
-void Separator::readers(StringRef value, const std::string &alias, std::vector<Reader> &found,
-                        std::vector<int> &identities) {
+/// Whether the TorchScript exporter wrote the node in place of an initializer; its name tells so
+/// only among the first nodes.
+bool Separator::isExporterIdentity(const onnx::NodeProto &node) const {
+  StringRef number = node.name();
+  return node.domain().empty() && node.op_type() == "Identity" &&
+         number.consume_front("Identity_") && llvm::all_of(number, llvm::isDigit) &&
+         node.input_size() == 1 && node.output_size() == 1;
+}
+
+/// Whether two initializers of one number throughout are the same: then the exporter did not merge
+/// what is equal.
+bool Separator::leftEqualTensorsApart() {
+  std::set<std::string> seen;
+  for (const onnx::TensorProto &tensor : graph.initializer()) {
+    if (!isFloatType(tensor.data_type()) || elementCount(tensor.dims()) < 1)
+      continue;
+    auto bytes = initializerBytes(model, tensor, weights);
+    if (!bytes) {
+      llvm::consumeError(bytes.takeError()); // reported where the value is used
+      continue;
+    }
+    if (!isUniform(*bytes, tensor.data_type()))
+      continue;
+    std::string key = std::to_string(tensor.data_type());
+    for (int64_t dim : tensor.dims())
+      key += "," + std::to_string(dim);
+    key.append(bytes->data(), elementBytes(tensor.data_type()));
+    if (!seen.insert(key).second)
+      return true;
+  }
+  return false;
+}
+
+void Separator::findMerges() {
+  if (model.proto.producer_name() != "pytorch" || signature.present)
+    return;
+  for (const onnx::NodeProto &node : graph.node()) {
+    if (!isExporterIdentity(node))
+      break;
+    // Of an Identity of another's result the memory is that one's.
+    if (initializers.contains(node.input(0)) && !uses.isOutput(node.output(0)) &&
+        (!isConstantName(node.output(0)) || isFoldedBias(node.output(0))))
+      merges.insert(node.output(0));
+  }
+  if (!merges.empty() && leftEqualTensorsApart())
+    merges.clear();
+}
+
+/// Whether the exporter made the value when it folded a BatchNormalization into a convolution: it
+/// numbers the new weight and the new bias one after the other (onnx::Conv_31, onnx::Conv_32).
+bool Separator::isFoldedBias(StringRef name) const {
+  auto split = [](StringRef value) {
+    StringRef prefix = value.rtrim("0123456789");
+    int64_t number = 0;
+    bool isNumbered = !value.drop_front(prefix.size()).getAsInteger(10, number);
+    return std::pair(prefix, isNumbered ? number : -1);
+  };
+  auto [prefix, number] = split(name);
+  return llvm::all_of(uses.consumers(name), [&](const Uses::Edge &edge) {
+    const onnx::NodeProto &node = *edge.node;
+    return node.op_type() == "Conv" && edge.operand == 2 && isConstantName(node.input(1)) &&
+           split(node.input(1)) == std::pair(prefix, number - 1);
+  });
+}
+
+/// Operands of the main graph that read `value`, looked through the Identities of merges.
+void Separator::readers(StringRef value, std::vector<Reader> &found, std::vector<int> &identities) {
+  StringRef alias = merges.contains(value) ? value : "";
   for (const Uses::Edge &edge : uses.consumers(value)) {
     auto node = index.find(edge.node);
-    if (node == index.end()) {
-      found.push_back({-1, edge.operand, alias, ""}); // in a subgraph
-      continue;
+    int number = node == index.end() ? -1 : node->second; // -1: in a subgraph
+    if (number >= 0 && edge.node->output_size() == 1 && merges.contains(edge.node->output(0))) {
+      identities.push_back(number);
+      readers(edge.node->output(0), found, identities);
+    } else {
+      found.push_back({number, edge.operand, alias.str(), ""});
     }
-    const onnx::NodeProto &consumer = *edge.node;
-    if (consumer.domain().empty() && consumer.op_type() == "Identity" &&
-        consumer.output_size() == 1 && !uses.isOutput(consumer.output(0))) {
-      identities.push_back(node->second);
-      readers(consumer.output(0), consumer.output(0), found, identities);
-      continue;
-    }
-    found.push_back({node->second, edge.operand, alias, ""});
   }
 }
 
@@ -117,93 +189,54 @@ Site Separator::target(const Reader &reader) const {
   return {&node, reader.operand, Use::none, ""};
 }
 
-/// The name of the parameter that the operand really is, as far as the file tells. Empty: not
-/// known.
+/// The name of the parameter that the operand really is. Empty: the file does not tell.
 std::string Separator::parameterOf(const Reader &reader, const Site &site, StringRef tensor) const {
   if (!reader.alias.empty())
     return reader.alias;
-  bool statistic = site.use == Use::mean || site.use == Use::variance;
-  if (site.node && signature.present &&
-      signature.kind(tensor) ==
-          (statistic ? Signature::Kind::buffer : Signature::Kind::parameter)) {
-    std::vector<std::string> parameters, buffers;
-    for (const Signature::Placeholder &argument : callArguments(*site.node, signature))
-      (argument.kind == Signature::Kind::parameter ? parameters : buffers)
-          .push_back(argument.target);
-    // A call's arguments are in PyTorch's order: weight before bias, mean before variance.
-    switch (site.use) {
-    case Use::scale:
-      return parameters.empty() ? "" : parameters.front();
-    case Use::bias:
-    case Use::arithmetic:
-      // With Mul a norm written out takes its weight, with Add its bias; a linear layer written out
-      // has its bias in the Add.
-      if (site.use == Use::arithmetic && site.node->op_type() != "Add")
-        return parameters.empty() ? "" : parameters.front();
-      return parameters.empty() ? "" : parameters.back();
-    case Use::mean:
-      return buffers.size() < 2 ? "" : buffers[0];
-    case Use::variance:
-      return buffers.size() < 2 ? "" : buffers[1];
-    default:
-      return "";
-    }
-  }
-  return "";
+  if (signature.kind(tensor) == Kind::none)
+    return isStatistic(site.use) ? "" : tensor.str();
+  return reader.node < 0 ? "" : calledParameter(reader, site, tensor);
 }
 
-/// What counts as merged without a sign of it: scale and bias of norms, biases of linear layers and
-/// convolutions.
-bool Separator::isNormOrBias(const Site &site) const {
-  if (site.use == Use::scale || site.use == Use::bias)
-    return true;
-  if (site.use != Use::arithmetic || site.node->op_type() != "Add" || site.node->input_size() != 2)
-    return false;
-  auto product = producers.find(site.node->input(1 - site.operand));
-  return product != producers.end() && product->second->op_type() == "MatMul";
+/// Which of its call's values an operand is, in PyTorch's order: a layer has its input, weight and
+/// bias. -1: not known.
+int Separator::placeInCall(const Reader &reader, const Site &site,
+                           const std::vector<Signature::Placeholder> &values) const {
+  const onnx::NodeProto &node = graph.node(reader.node);
+  StringRef callee = callTarget(node);
+  if (callee.contains("norm") || callee.contains("linear") || callee.contains("conv")) {
+    // With Mul a norm written out takes its weight, with Add its bias; a linear layer written out
+    // has its bias in the Add.
+    bool isBias =
+        site.use == Use::bias || (site.use == Use::arithmetic && site.node->op_type() == "Add");
+    return isBias ? llvm::count_if(values, [](auto &v) { return v.kind != Kind::buffer; }) - 1 : 1;
+  }
+  if (site.use == Use::bias) // addmm(bias, x, weight)
+    return 0;
+  if (isView(node, reader.operand))
+    return values.size() == 1 ? 0 : -1;
+  // One node of several (alpha of sub) may have the operands in another order.
+  StringRef function = callee.rsplit('.').first.rsplit('.').second;
+  return function.equals_insensitive(node.op_type()) ? reader.operand : -1;
 }
 
-/// Whether a matrix with values of its own is used by several nodes of one kind.
-bool Separator::sharesLayers() {
-  for (const onnx::TensorProto &tensor : graph.initializer()) {
-    if (!isFloatType(tensor.data_type()))
-      continue;
-    std::map<std::string, int> kinds;
-    bool shared = false;
-    for (const Site &site : uses.sites(tensor.name()))
-      shared |= site.use == Use::weight && ++kinds[site.node->op_type()] > 1;
-    if (!shared)
-      continue;
-    auto bytes = initializerBytes(model, tensor, weights);
-    if (!bytes)
-      llvm::consumeError(bytes.takeError());
-    else if (!isUniform(*bytes, tensor.data_type()))
-      return true;
+/// The same by the call that the reader came from. A candidate is the tensor itself, or what the
+/// file does not have: had it an initializer of its own, the node would read that.
+std::string Separator::calledParameter(const Reader &reader, const Site &site,
+                                       StringRef tensor) const {
+  std::vector<Signature::Placeholder> values = callArguments(graph.node(reader.node), signature);
+  if (isStatistic(site.use)) { // mean before variance
+    llvm::erase_if(values, [](auto &v) { return v.kind != Kind::buffer; });
+    return values.size() < 2 ? "" : values[site.use == Use::variance].target;
   }
-  return false;
-}
-
-/// Whether two initializers have the same bits: then the exporter did not merge what is equal.
-bool Separator::leftEqualTensorsApart() {
-  std::set<std::string> seen;
-  for (const onnx::TensorProto &tensor : graph.initializer()) {
-    if (!isFloatType(tensor.data_type()) || elementCount(tensor.dims()) < 2)
-      continue;
-    auto bytes = initializerBytes(model, tensor, weights);
-    if (!bytes) {
-      llvm::consumeError(bytes.takeError());
-      continue;
-    }
-    if (!isUniform(*bytes, tensor.data_type()))
-      continue;
-    std::string key = std::to_string(tensor.data_type());
-    for (int64_t dim : tensor.dims())
-      key += "," + std::to_string(dim);
-    key.append(bytes->data(), elementBytes(tensor.data_type()));
-    if (!seen.insert(key).second)
-      return true;
-  }
-  return false;
+  auto isCandidate = [&](const Signature::Placeholder &value) {
+    return value.kind == Kind::parameter &&
+           (value.target == tensor || !initializers.contains(value.target));
+  };
+  int place = placeInCall(reader, site, values);
+  return place >= 0 && place < int(values.size()) && isCandidate(values[place])
+             ? values[place].target
+             : "";
 }
 
 void Separator::addInitializer(const onnx::TensorProto &original, const std::string &name) {
@@ -223,13 +256,40 @@ void Separator::addInitializer(const onnx::TensorProto &original, const std::str
   made.push_back(name);
 }
 
+/// Fills in which parameter each reader has.
+void Separator::findKeys(std::vector<Reader> &found, const std::string &tensor, bool uniform) {
+  std::vector<Site> sites;
+  int changing = 0; // operands that training changes, each for itself
+  bool known = true;
+  std::set<std::string> whole;
+  for (Reader &reader : found) {
+    Site site = target(reader);
+    bool statistic = isStatistic(site.use);
+    if (uniform || statistic)
+      reader.key = parameterOf(reader, site, tensor);
+    known &= statistic || !reader.key.empty();
+    changing += statistic || site.use == Use::scale || site.use == Use::bias;
+    if (isWhole(site.use))
+      whole.insert(reader.key);
+    sites.push_back(site);
+  }
+  // One reader whose parameter is not known may have any of them: then all stay together.
+  for (auto [reader, site] : llvm::zip_equal(found, sites)) {
+    bool statistic = isStatistic(site.use);
+    if (statistic && reader.key.empty() && reader.node >= 0 && changing > 1)
+      reader.key = "#" + std::to_string(reader.node) + "." + std::to_string(reader.operand);
+    if (reader.key.empty() || (!statistic && (!known || whole.count(reader.key))))
+      reader.key = tensor;
+  }
+}
+
 void Separator::separate(int initializer) {
   const onnx::TensorProto tensor = graph.initializer(initializer); // a copy: adding moves them
   if (!isFloatType(tensor.data_type()) || uses.consumers(tensor.name()).empty())
     return;
   std::vector<Reader> found;
   std::vector<int> identities;
-  readers(tensor.name(), "", found, identities);
+  readers(tensor.name(), found, identities);
   if (found.size() < 2)
     return;
   auto bytes = initializerBytes(model, tensor, weights);
@@ -237,27 +297,10 @@ void Separator::separate(int initializer) {
     llvm::consumeError(bytes.takeError()); // reported where the value is used
     return;
   }
-  bool uniform = isUniform(*bytes, tensor.data_type());
-  std::vector<Site> sites;
-  std::map<Use, int> direct; // operands that read it by its own name
-  for (const Reader &reader : found) {
-    sites.push_back(target(reader));
-    direct[sites.back().use] += reader.alias.empty();
-  }
   std::set<std::string> keys;
-  for (size_t i = 0; i < found.size(); ++i) {
-    Reader &reader = found[i];
-    bool statistic = sites[i].use == Use::mean || sites[i].use == Use::variance;
-    if (isSeparable(sites[i].use) && (uniform || statistic))
-      reader.key = parameterOf(reader, sites[i], tensor.name());
-    // Statistics are never shared, since every node moves its own.
-    bool guessed = guess && uniform && identities.empty() && isNormOrBias(sites[i]);
-    if (reader.key.empty() && direct[sites[i].use] > 1 && (statistic || guessed))
-      reader.key = "#" + std::to_string(reader.node) + "." + std::to_string(reader.operand);
-    if (reader.key.empty())
-      reader.key = tensor.name();
+  findKeys(found, tensor.name(), isUniform(*bytes, tensor.data_type()));
+  for (const Reader &reader : found)
     keys.insert(reader.key);
-  }
   if (keys.size() < 2)
     return;
   // The name stays with its own parameter, or else with the first.
@@ -287,7 +330,7 @@ void Separator::separate(int initializer) {
 }
 
 void Separator::run() {
-  guess = !signature.present && !sharesLayers() && !leftEqualTensorsApart();
+  findMerges();
   int count = graph.initializer_size();
   for (int i = 0; i < count; ++i)
     separate(i);
@@ -300,8 +343,11 @@ void Separator::run() {
     if (!dropped.count(i))
       kept.Add()->Swap(graph.mutable_node(i));
   graph.mutable_node()->Swap(&kept);
-  std::string note = std::to_string(made.size()) +
-                     " tensors that the exporter had merged with equal ones are separate again:";
+  std::string note =
+      made.size() == 1
+          ? "1 tensor that the exporter had merged with an equal one is separate again:"
+          : std::to_string(made.size()) +
+                " tensors that the exporter had merged with equal ones are separate again:";
   for (size_t i = 0; i < made.size() && i < 4; ++i)
     note += (i ? ", " : " ") + made[i];
   model.notes.push_back(note + (made.size() > 4 ? ", …" : ""));

@@ -21,6 +21,8 @@ using llvm::StringRef;
 
 namespace {
 
+constexpr StringRef kCall = "pkg.torch.onnx.fx_node";
+
 template <typename Properties> StringRef property(const Properties &properties, StringRef key) {
   for (const onnx::StringStringEntryProto &entry : properties)
     if (entry.key() == key)
@@ -59,13 +61,20 @@ Signature mpc::import::readSignature(const onnx::ModelProto &model) {
 std::vector<Signature::Placeholder> mpc::import::callArguments(const onnx::NodeProto &node,
                                                                const Signature &signature) {
   std::vector<Signature::Placeholder> arguments;
-  StringRef text = property(node.metadata_props(), "pkg.torch.onnx.fx_node");
+  StringRef text = property(node.metadata_props(), kCall);
   text = text.substr(text.find("(args = "));
   for (size_t at = text.find('%'); at != StringRef::npos; at = text.find('%')) {
     text = text.drop_front(at + 1);
     StringRef name = text.take_while([](char c) { return llvm::isAlnum(c) || c == '_'; });
-    if (auto found = signature.placeholders.find(name); found != signature.placeholders.end())
-      arguments.push_back(found->second);
+    auto found = signature.placeholders.find(name);
+    arguments.push_back(found == signature.placeholders.end()
+                            ? Signature::Placeholder{Signature::Kind::none, ""}
+                            : found->second);
   }
   return arguments;
+}
+
+StringRef mpc::import::callTarget(const onnx::NodeProto &node) {
+  auto [before, target] = property(node.metadata_props(), kCall).split("[target=");
+  return target.take_until([](char c) { return c == ']'; });
 }

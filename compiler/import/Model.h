@@ -114,19 +114,21 @@ bool expandFunctionBodies(OnnxModel &model, const ImportOptions &options, Proble
 enum class InitializerRole { parameter, statistic, constant, unused };
 struct Roles {
   std::map<std::string, InitializerRole> of; ///< every initializer of the main graph
-  std::set<std::string> frozen;     ///< parameters that --freeze makes constants, and statistics
+  /// What --freeze names: parameters, then constants, and what BatchNormalization has of others.
+  std::set<std::string> frozen;
   std::vector<std::string> leftOut; ///< "NAME: REASON", floating-point ones that are no parameters
   std::vector<std::string> notes;
 };
 bool assignRoles(OnnxModel &model, const ImportOptions &options, WeightStore &weights, Roles &roles,
                  Problems &problems);
 
-/// Nodes of --keep-fp32 and --allow-half that match by the name of a result, not by their own.
+/// Nodes of --keep-fp32 and --allow-half that match by the name of a result or of a constant that
+/// they read, not by their own.
 struct Overrides {
   std::vector<std::string> keepFp32, allowHalf;
 };
-void findOverrides(const OnnxModel &model, const ImportOptions &options, Overrides &overrides,
-                   Problems &problems);
+void findOverrides(const OnnxModel &model, const Roles &roles, const ImportOptions &options,
+                   Overrides &overrides, Problems &problems);
 
 /// `lossInput`: a tensor of the graph that becomes one more result, of role "loss_input"; empty, an
 /// output or no tensor: none does.
@@ -166,6 +168,7 @@ llvm::Expected<llvm::ArrayRef<char>>
 initializerBytes(OnnxModel &model, const ::onnx::TensorProto &tensor, WeightStore &weights);
 /// Element i of floating-point data.
 double floatAt(llvm::ArrayRef<char> bytes, int32_t onnxType, int64_t i);
+bool isUnsignedType(int32_t onnxType);
 /// Unsigned integers as the signed type that takes their place: twice as wide, but for 64 bits.
 /// Others as they are.
 std::vector<char> widenUnsigned(llvm::ArrayRef<char> bytes, int32_t onnxType);
@@ -237,9 +240,12 @@ struct Signature {
   Kind kind(llvm::StringRef name) const { return kinds.lookup(name); }
 };
 Signature readSignature(const ::onnx::ModelProto &model);
-/// The placeholders that a node's originating call had as arguments, in their order.
+/// The values that a node's originating call had as arguments, in their order; of kind none what
+/// the signature does not list.
 std::vector<Signature::Placeholder> callArguments(const ::onnx::NodeProto &node,
                                                   const Signature &signature);
+/// The function that the call is of: "torch.ops.aten.layer_norm.default".
+llvm::StringRef callTarget(const ::onnx::NodeProto &node);
 
 } // namespace mpc::import
 

@@ -37,6 +37,7 @@ private:
   /// Empty: it is a parameter. Otherwise why it is none.
   std::string reasonAgainst(const onnx::TensorProto &tensor, const std::vector<Site> &sites);
   std::string reasonByUse(const onnx::TensorProto &tensor, const std::vector<Site> &sites);
+  void leaveOut(const onnx::TensorProto &tensor, const std::string &reason, bool isFrozen);
   void noteTies(StringRef name, const std::vector<Site> &sites);
   void noteLost();
 
@@ -53,6 +54,12 @@ private:
 
 std::string siteText(const Site &site) {
   return site.node->op_type() + " '" + nodeName(*site.node) + "'";
+}
+
+/// A scale or bias of BatchNormalization, which --freeze keeps in inference mode by it.
+bool isOfBatchNorm(const Site &site) {
+  return site.node->op_type() == "BatchNormalization" &&
+         (site.use == Use::scale || site.use == Use::bias);
 }
 
 bool makeRegex(StringRef option, const std::string &text, std::optional<llvm::Regex> &regex,
@@ -122,16 +129,16 @@ std::string RoleAssigner::reasonAgainst(const onnx::TensorProto &tensor,
   return reasonByUse(tensor, sites);
 }
 
-/// A table or matrix that several operators share is one parameter: say so.
+/// A parameter that several operators share as a weight, scale, bias or table: say so.
 void RoleAssigner::noteTies(StringRef name, const std::vector<Site> &sites) {
   std::vector<std::string> readers;
-  bool matrix = false;
+  bool isLayers = false;
   for (const Site &site : sites)
     if (site.use != Use::none) {
       readers.push_back(siteText(site));
-      matrix |= site.use == Use::weight || site.use == Use::table;
+      isLayers |= site.use != Use::arithmetic && site.use != Use::state;
     }
-  if (readers.size() > 1 && matrix)
+  if (readers.size() > 1 && isLayers)
     roles.notes.push_back(name.str() + " is one parameter that " + std::to_string(readers.size()) +
                           " nodes share: " + readers[0] + ", " + readers[1] +
                           (readers.size() > 2 ? ", …" : ""));
@@ -169,6 +176,14 @@ void RoleAssigner::noteLost() {
                         "; exported with optimize=False they stay");
 }
 
+/// What is no parameter. --freeze names its normalization all the same.
+void RoleAssigner::leaveOut(const onnx::TensorProto &tensor, const std::string &reason,
+                            bool isFrozen) {
+  roles.leftOut.push_back(tensor.name() + ": " + reason + (isFrozen ? ", frozen" : ""));
+  if (isFrozen)
+    roles.frozen.insert(tensor.name());
+}
+
 bool RoleAssigner::run() {
   makeRegex("--train", options.trainRegex, train, problems);
   makeRegex("--freeze", options.freezeRegex, freeze, problems);
@@ -196,15 +211,12 @@ bool RoleAssigner::run() {
     freezeMatches += isFrozen;
     if (statistic) {
       role = InitializerRole::statistic;
-      roles.leftOut.push_back(tensor.name() + ": a running statistic of BatchNormalization" +
-                              (isFrozen ? ", frozen" : ""));
-      if (isFrozen)
-        roles.frozen.insert(tensor.name());
+      leaveOut(tensor, "a running statistic of BatchNormalization", isFrozen);
       continue;
     }
     std::string reason = reasonAgainst(tensor, sites);
-    if (!reason.empty()) {
-      roles.leftOut.push_back(tensor.name() + ": " + reason);
+    if (!reason.empty()) { // other constants stay in the text, where they fold
+      leaveOut(tensor, reason, isFrozen && llvm::any_of(sites, isOfBatchNorm));
       continue;
     }
     if (isFrozen) { // a constant that keeps its name

@@ -158,10 +158,13 @@ double mpc::import::floatAt(ArrayRef<char> bytes, int32_t onnxType, int64_t i) {
   }
 }
 
+bool mpc::import::isUnsignedType(int32_t onnxType) {
+  return onnxType == TensorProto::UINT8 || onnxType == TensorProto::UINT16 ||
+         onnxType == TensorProto::UINT32 || onnxType == TensorProto::UINT64;
+}
+
 std::vector<char> mpc::import::widenUnsigned(ArrayRef<char> bytes, int32_t onnxType) {
-  bool isUnsigned = onnxType == TensorProto::UINT8 || onnxType == TensorProto::UINT16 ||
-                    onnxType == TensorProto::UINT32;
-  if (!isUnsigned)
+  if (!isUnsignedType(onnxType) || onnxType == TensorProto::UINT64)
     return {bytes.begin(), bytes.end()};
   // Little-endian: zeros behind each element.
   int64_t width = elementBytes(onnxType);

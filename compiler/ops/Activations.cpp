@@ -13,6 +13,14 @@ using namespace mlir;
 
 namespace mpc {
 
+// stop_gradient: the operand itself, and no gradient for it. ----------------------------------
+
+SmallVector<Value> StopGradientOp::vjp(OpBuilder &, ValueRange, ArrayRef<Type>) {
+  return {Value()};
+}
+
+SmallVector<Value> StopGradientOp::expand(OpBuilder &) { return {getInput()}; }
+
 // sigmoid, softplus, gelu: derivatives and primitive forms. -----------------------------------
 
 /// The frame of a derivative: `formula` gets the cotangent, operand and result, widened.

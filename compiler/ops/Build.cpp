@@ -213,12 +213,14 @@ Value castTo(OpBuilder &b, Location loc, Value v, Type to) {
   Type from = elementType(v);
   if (from == to)
     return v;
+  auto type = tensorType(v).clone(to);
+  bool fromFloat = isa<FloatType>(from), toFloat = isa<FloatType>(to);
+  // Through 32 bits: what does not fit a narrower integer wraps around, wherever it is computed.
+  if (fromFloat && !toFloat && !to.isInteger(1) && to.getIntOrFloatBitWidth() < 32)
+    return castTo(b, loc, castTo(b, loc, v, b.getI32Type()), to);
   DenseElementsAttr constant;
   if (matchPattern(v, m_Constant(&constant)))
     return arith::ConstantOp::create(b, loc, castConstant(constant, to));
-
-  auto type = tensorType(v).clone(to);
-  bool fromFloat = isa<FloatType>(from), toFloat = isa<FloatType>(to);
   if (fromFloat && toFloat)
     return castFloat(b, loc, v, to);
   if (to.isInteger(1)) {

@@ -13,6 +13,7 @@
 
 #include "Build.h"
 #include "OnnxConverter.h"
+#include "Unsigned.h"
 #include "Unsupported.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -145,6 +146,8 @@ void OnnxConverter::convertNode(onnx::NodeOp node) {
     convertIf(node, context);
     return;
   }
+  if (!checkUint64(context))
+    return;
   current = node;
   currentOperator = b.getStringAttr(operatorName(node));
   if (dependsOnBatch(node))
@@ -224,6 +227,8 @@ LogicalResult OnnxConverter::finish(func::FuncOp graph) {
       else if (auto node = output.getDefiningOp<onnx::NodeOp>())
         refuseTail(node);
     }
+    if (unsigned bits = unsignedBits(output))
+      built = castTo(b, returned.getLoc(), built, b.getIntegerType(bits));
     outputs.push_back(built);
   }
   func::ReturnOp::create(b, returned.getLoc(), outputs);
@@ -265,6 +270,12 @@ LogicalResult OnnxConverter::run() {
   b.setInsertionPointToEnd(entry);
   analysis.start(forward);
   trace.start(analysis.batchSize());
+  for (auto [from, to] : llvm::zip(graph.getArguments(), entry->getArguments()))
+    if (unsignedBits(from)) {
+      values[from] = {held(b, to.getLoc(), to)};
+      if (Operation *op = values[from].front().getDefiningOp())
+        analysis.visit(op);
+    }
   convertBlock(graph.front());
   return problems ? failure() : finish(graph);
 }

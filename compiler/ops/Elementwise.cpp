@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------------===//
 
 #include "Pointwise.h"
+#include "Unsigned.h"
 
 using namespace mlir;
 
@@ -60,7 +61,8 @@ template <typename Op> static OnnxHandler unary() {
 }
 
 /// Operators on floats and on integers, of two operands or a variable number.
-template <typename FloatOp, typename IntegerOp> static OnnxHandler arithmetic() {
+template <typename FloatOp, typename IntegerOp, typename Uint64Op = IntegerOp>
+static OnnxHandler arithmetic() {
   return [](NodeContext &node) -> LogicalResult {
     if (node.operandCount() == 0) {
       node.error() << "has no operand";
@@ -71,8 +73,9 @@ template <typename FloatOp, typename IntegerOp> static OnnxHandler arithmetic() 
       return failure();
     Value result = xs->front();
     for (Value x : ArrayRef(*xs).drop_front())
-      result = isFloat(x) ? node.b.createOrFold<FloatOp>(node.loc, result, x)
-                          : node.b.createOrFold<IntegerOp>(node.loc, result, x);
+      result = isFloat(x)          ? node.b.createOrFold<FloatOp>(node.loc, result, x)
+               : isUint64(node, 0) ? node.b.createOrFold<Uint64Op>(node.loc, result, x)
+                                   : node.b.createOrFold<IntegerOp>(node.loc, result, x);
     return pointwiseResult(node, result, elementType(node.operand(0)));
   };
 }
@@ -102,6 +105,8 @@ static LogicalResult convertAbs(NodeContext &node) {
   Value x = node.operand(0);
   if (!x)
     return failure();
+  if (unsignedBits(node.op.getInputs()[0]))
+    return node.results({x});
   if (!isFloat(x))
     return node.results({node.b.createOrFold<math::AbsIOp>(node.loc, x)});
   return unary<math::AbsFOp>()(node);
@@ -111,6 +116,9 @@ static LogicalResult convertSign(NodeContext &node) {
   Value x = node.operand(0);
   if (!x)
     return failure();
+  if (isUint64(node, 0))
+    return node.results(
+        {node.b.createOrFold<arith::MinUIOp>(node.loc, x, node.splat(x.getType(), 1))});
   if (!isFloat(x)) { // min(max(x, -1), 1)
     Value low = node.b.createOrFold<arith::MaxSIOp>(node.loc, x, node.splat(x.getType(), -1));
     return node.results(
@@ -148,13 +156,25 @@ static Value integerDivision(OpBuilder &b, Location loc, Value x, Value y, bool 
   return select(zero, number(0), result);
 }
 
+/// The same of uint64.
+static Value uint64Division(OpBuilder &b, Location loc, Value x, Value y, bool remainder) {
+  Value zero = splat(b, loc, y.getType(), 0), one = splat(b, loc, y.getType(), 1);
+  Value isZero = b.createOrFold<arith::CmpIOp>(loc, arith::CmpIPredicate::eq, y, zero);
+  Value divisor = b.createOrFold<arith::SelectOp>(loc, isZero, one, y);
+  if (remainder)
+    return b.createOrFold<arith::RemUIOp>(loc, x, divisor);
+  return b.createOrFold<arith::SelectOp>(loc, isZero, zero,
+                                         b.createOrFold<arith::DivUIOp>(loc, x, divisor));
+}
+
 static LogicalResult convertDiv(NodeContext &node) {
   auto xs = broadcastOperands(node, 2);
   if (!xs)
     return failure();
   Value x = (*xs)[0], y = (*xs)[1];
+  auto integers = isUint64(node, 0) ? uint64Division : integerDivision;
   Value quotient = isFloat(x) ? div(node.b, node.loc, x, y)
-                              : integerDivision(node.b, node.loc, x, y, /*remainder=*/false);
+                              : integers(node.b, node.loc, x, y, /*remainder=*/false);
   return pointwiseResult(node, quotient, elementType(node.operand(0)));
 }
 
@@ -175,6 +195,8 @@ static LogicalResult convertMod(NodeContext &node) {
     }
     return pointwiseResult(node, remainder, element);
   }
+  if (isUint64(node, 0))
+    return node.results({uint64Division(b, node.loc, x, y, /*remainder=*/true)});
   Value remainder = integerDivision(b, node.loc, x, y, /*remainder=*/true);
   if (!fmod) {
     Value zero = node.splat(x.getType(), 0);
@@ -220,8 +242,8 @@ static Value constantPower(OpBuilder &b, Location loc, Value x, double exponent)
 }
 
 /// xⁿ of integers, modulo 2⁶⁴, by squaring over the bits of n. x⁻ⁿ is 1 / xⁿ without its fraction:
-/// 0, but for 1 and -1.
-static Value integerPower(OpBuilder &b, Location loc, Value x, Value n) {
+/// 0, but for 1 and -1. n is a signed integer, or a uint64.
+static Value integerPower(OpBuilder &b, Location loc, Value x, Value n, bool isUint64) {
   Type i64 = b.getI64Type();
   x = castTo(b, loc, x, i64);
   n = castTo(b, loc, n, i64);
@@ -236,17 +258,19 @@ static Value integerPower(OpBuilder &b, Location loc, Value x, Value n) {
     Value shifted = b.createOrFold<arith::ShRSIOp>(loc, n, number(bit));
     return is(arith::CmpIPredicate::ne, b.createOrFold<arith::AndIOp>(loc, shifted, number(1)), 0);
   };
-  int64_t bits = 63;
+  int64_t bits = isUint64 ? 64 : 63;
   if (DenseElementsAttr constant; matchPattern(n, m_Constant(&constant))) {
     bits = 0;
     for (const APInt &value : constant.getValues<APInt>())
-      bits = std::max<int64_t>(bits, value.isNegative() ? 0 : value.getActiveBits());
+      bits = std::max<int64_t>(bits, value.isNegative() && !isUint64 ? 0 : value.getActiveBits());
   }
   Value power = number(1), square = x;
   for (int64_t bit = 0; bit < bits; ++bit) {
     power = select(odd(bit), mul(b, loc, power, square), power);
     square = mul(b, loc, square, square);
   }
+  if (isUint64)
+    return power;
   Value sign = select(odd(0), number(-1), number(1));
   Value inverse = select(is(arith::CmpIPredicate::eq, x, 1), number(1),
                          select(is(arith::CmpIPredicate::eq, x, -1), sign, number(0)));
@@ -262,17 +286,18 @@ static LogicalResult convertPow(NodeContext &node) {
   Type element = elementType(node.operand(0));
   DenseElementsAttr constant;
   if (matchPattern(node.operand(1), m_Constant(&constant)) && constant.isSplat()) {
-    Value one = castTo(b, node.loc, node.operand(1), b.getF64Type());
+    Value one = castOperand(node, 1, node.operand(1), b.getF64Type());
     matchPattern(one, m_Constant(&constant));
     if (Value power =
             constantPower(b, node.loc, x, constant.getSplatValue<APFloat>().convertToDouble()))
       return pointwiseResult(node, power, element);
   }
   if (!isFloat(x) && !isFloat(exponent))
-    return node.results({castTo(b, node.loc, integerPower(b, node.loc, x, exponent), element)});
+    return pointwiseResult(node, integerPower(b, node.loc, x, exponent, isUint64(node, 1)),
+                           element);
   Type compute = isFloat(x) ? elementType(x) : elementType(exponent);
   Value power = b.createOrFold<math::PowFOp>(node.loc, castTo(b, node.loc, x, compute),
-                                             castTo(b, node.loc, exponent, compute));
+                                             castOperand(node, 1, exponent, compute));
   return pointwiseResult(node, power, element);
 }
 
@@ -286,6 +311,10 @@ static OnnxHandler comparison(arith::CmpFPredicate floats, arith::CmpIPredicate 
     Value x = (*xs)[0], y = (*xs)[1];
     if (isFloat(x))
       return node.results({compare(node.b, node.loc, floats, x, y)});
+    if (isUint64(node, 0)) {
+      x = flipped(node.b, node.loc, x);
+      y = flipped(node.b, node.loc, y);
+    }
     return node.results({node.b.createOrFold<arith::CmpIOp>(node.loc, integers, x, y)});
   };
 }
@@ -361,29 +390,36 @@ static LogicalResult convertClip(NodeContext &node) {
                    << " elements; it must be a scalar";
       return failure();
     }
+  bool isUnsigned = isUint64(node, 0);
   if (Value low = bound(1, "min"))
-    x = isFloat(x) ? b.createOrFold<arith::MaximumFOp>(node.loc, x, low)
-                   : b.createOrFold<arith::MaxSIOp>(node.loc, x, low);
+    x = isFloat(x)   ? b.createOrFold<arith::MaximumFOp>(node.loc, x, low)
+        : isUnsigned ? b.createOrFold<arith::MaxUIOp>(node.loc, x, low)
+                     : b.createOrFold<arith::MaxSIOp>(node.loc, x, low);
   if (Value high = bound(2, "max"))
-    x = isFloat(x) ? b.createOrFold<arith::MinimumFOp>(node.loc, x, high)
-                   : b.createOrFold<arith::MinSIOp>(node.loc, x, high);
+    x = isFloat(x)   ? b.createOrFold<arith::MinimumFOp>(node.loc, x, high)
+        : isUnsigned ? b.createOrFold<arith::MinUIOp>(node.loc, x, high)
+                     : b.createOrFold<arith::MinSIOp>(node.loc, x, high);
   return pointwiseResult(node, x, elementType(operand));
 }
 
 // Casts. ------------------------------------------------------------------------------------
 
-/// Element type of ONNX's TensorProto.DataType; null where mpc has none.
+/// The type that holds ONNX's TensorProto.DataType; null where mpc has none.
 static Type elementTypeOf(OpBuilder &b, int64_t dataType) {
   switch (dataType) {
   case 1:
     return b.getF32Type();
   case 3:
     return b.getI8Type();
+  case 2: // uint8
   case 5:
     return b.getI16Type();
+  case 4: // uint16
   case 6:
     return b.getI32Type();
   case 7:
+  case 12: // uint32
+  case 13: // uint64
     return b.getI64Type();
   case 9:
     return b.getI1Type();
@@ -398,6 +434,13 @@ static Type elementTypeOf(OpBuilder &b, int64_t dataType) {
   }
 }
 
+/// Casts of operand 0; what does not fit an unsigned type wraps around in results().
+static LogicalResult castResult(NodeContext &node, Value x, Type to) {
+  if (isFloat(x) && unsignedBits(node.op->getResult(0)) == 64)
+    return node.results({castToUint64(node, x)});
+  return node.results({castOperand(node, 0, x, to)});
+}
+
 static LogicalResult convertCast(NodeContext &node) {
   Value x = node.operand(0);
   if (!x)
@@ -406,16 +449,16 @@ static LogicalResult convertCast(NodeContext &node) {
   if (!to) {
     node.unsupported()
         << "casts to ONNX data type " << node.intAttr("to", 0)
-        << ", which mpc does not have; it has float, double, float16, bfloat16, int8, "
-           "int16, int32, int64 and bool";
+        << ", which mpc does not have; it has float, double, float16, bfloat16, bool and "
+           "integers of 8 to 64 bits";
     return failure();
   }
-  return pointwiseResult(node, x, to);
+  return castResult(node, x, to);
 }
 
 static LogicalResult convertCastLike(NodeContext &node) {
   Value x = node.operand(0), like = x ? node.operand(1) : Value();
-  return like ? pointwiseResult(node, x, elementType(like)) : failure();
+  return like ? castResult(node, x, elementType(like)) : failure();
 }
 
 // Registration. -----------------------------------------------------------------------------
@@ -426,8 +469,8 @@ static void registerArithmetic(OnnxRegistry &r) {
   r.add("Mul", {7, 13, 14}, arithmetic<arith::MulFOp, arith::MulIOp>());
   r.add("Div", {7, 13, 14}, convertDiv);
   r.add("Sum", {6, 8, 13}, arithmetic<arith::AddFOp, arith::AddIOp>());
-  r.add("Max", {6, 8, 12, 13}, arithmetic<arith::MaximumFOp, arith::MaxSIOp>());
-  r.add("Min", {6, 8, 12, 13}, arithmetic<arith::MinimumFOp, arith::MinSIOp>());
+  r.add("Max", {6, 8, 12, 13}, arithmetic<arith::MaximumFOp, arith::MaxSIOp, arith::MaxUIOp>());
+  r.add("Min", {6, 8, 12, 13}, arithmetic<arith::MinimumFOp, arith::MinSIOp, arith::MinUIOp>());
   r.add("Mean", {6, 8, 13}, convertMean);
   r.add("Mod", {10, 13}, convertMod);
   r.add("Pow", {7, 12, 13, 15}, convertPow);

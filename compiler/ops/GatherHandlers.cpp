@@ -11,6 +11,7 @@
 #include "compiler/ops/Build.h"
 #include "compiler/ops/ConstantFold.h"
 #include "compiler/ops/OnnxConversion.h"
+#include "compiler/ops/Unsigned.h"
 
 using namespace mlir;
 using namespace mpc;
@@ -439,7 +440,8 @@ static LogicalResult convertOneHot(NodeContext &node) {
   Value negative = b.createOrFold<arith::CmpIOp>(node.loc, arith::CmpIPredicate::slt, indices,
                                                  node.splat(indices.getType(), 0));
   Value fromBack = add(b, node.loc, indices, node.splat(indices.getType(), size));
-  indices = b.createOrFold<arith::SelectOp>(node.loc, negative, fromBack, indices);
+  if (!isUint64(node, 0))
+    indices = b.createOrFold<arith::SelectOp>(node.loc, negative, fromBack, indices);
   Value wide = broadcast(b, node.loc, indices, dimensions, shape);
   Value hot = arith::CmpIOp::create(b, node.loc, arith::CmpIPredicate::eq, wide,
                                     axisPositions(node, shape, *axis, 1));

@@ -8,6 +8,7 @@
 #include "OnnxConversion.h"
 #include "Build.h"
 #include "OnnxConverter.h"
+#include "Unsigned.h"
 #include "Unsupported.h"
 
 using namespace mlir;
@@ -140,7 +141,7 @@ LogicalResult NodeContext::results(ArrayRef<Value> built) {
     }
     if (!converter.ignoreShapes && failed(checkResult(*this, i, value)))
       return failure();
-    converter.values[op->getResult(i)] = {value};
+    converter.values[op->getResult(i)] = {wrapped(*this, value, unsignedBits(op->getResult(i)))};
   }
   return success();
 }

@@ -1,6 +1,7 @@
 //===- Reduction.cpp - mpc.reduce, and ONNX's reductions over axes ----------------===//
 
 #include "Pointwise.h"
+#include "Unsigned.h"
 
 using namespace mlir;
 
@@ -177,8 +178,9 @@ struct Reduction {
     ArrayRef<int64_t> shape = shapeOf(x);
     return v.with(broadcast(node.b, node.loc, v, keptDimensions(shape.size(), axes), shape));
   }
+  /// Of integers: formed in 64 bits, in which their sum fits.
   Expr mean(const Expr &v) const {
-    Expr total = sum(v);
+    Expr total = sum(isa<FloatType>(elementType(v)) ? v : v.cast(node.b.getI64Type()));
     Value count = node.countAlong(node.operand(0), axes, elementType(total));
     return total / v.with(broadcastScalar(node.b, node.loc, count, shapeOf(total)));
   }
@@ -264,7 +266,7 @@ template <ReductionKind kind> static LogicalResult convertArg(NodeContext &node)
     return failure();
   }
   bool last = node.intAttr("select_last_index", 0) != 0, isFloat = isa<FloatType>(elementType(x));
-  Value wide = isFloat ? widen(b, node.loc, x) : x;
+  Value wide = isFloat ? widen(b, node.loc, x) : isUint64(node, 0) ? flipped(b, node.loc, x) : x;
   Value best = broadcast(b, node.loc, reduce(b, node.loc, kind, wide, {axis}),
                          keptDimensions(rank, {axis}), shape);
   Value wins =
@@ -291,10 +293,18 @@ void registerReductionHandlers(OnnxRegistry &r) {
   auto plain = [](ReductionKind kind) {
     return reduction([kind](const Reduction &n) { return n.over(kind, n.x); });
   };
+  auto extremum = [](ReductionKind kind) {
+    return reduction([kind](const Reduction &n) {
+      if (!isUint64(n.node, 0))
+        return n.over(kind, n.x);
+      auto flip = [&](const Expr &v) { return v.with(flipped(n.node.b, n.node.loc, v)); };
+      return flip(n.over(kind, flip(n.x)));
+    });
+  };
   r.add("ReduceSum", {1, 11, 13}, plain(ReductionKind::sum));
   r.add("ReduceProd", {1, 11, 13, 18}, plain(ReductionKind::product));
-  r.add("ReduceMax", {1, 11, 12, 13, 18, 20}, plain(ReductionKind::max));
-  r.add("ReduceMin", {1, 11, 12, 13, 18, 20}, plain(ReductionKind::min));
+  r.add("ReduceMax", {1, 11, 12, 13, 18, 20}, extremum(ReductionKind::max));
+  r.add("ReduceMin", {1, 11, 12, 13, 18, 20}, extremum(ReductionKind::min));
   SmallVector<int64_t> float18 = {1, 11, 13, 18};
   r.add("ReduceMean", float18, reduction([](const Reduction &n) { return n.mean(n.x); }));
   r.add("ReduceSumSquare", float18, reduction([](const Reduction &n) { return n.sum(n.x * n.x); }));

@@ -284,20 +284,25 @@ static LogicalResult convertPad(NodeContext &node) {
     return padByGather(node, x, mode, low, high);
   if (mode != "constant")
     return node.error() << "mode is " << mode << ", not constant, reflect, edge or wrap";
-  double value = node.floatAttr("value", 0);
+  Type type = elementType(x);
+  TypedAttr value = isa<FloatType>(type)
+                        ? TypedAttr(b.getFloatAttr(type, node.floatAttr("value", 0)))
+                        : b.getZeroAttr(type);
   if (node.version() >= 11 && node.has(2)) {
-    std::optional<double> given = node.scalar(2);
-    if (!given)
+    DenseElementsAttr given = node.constant(2);
+    if (!given || given.getNumElements() != 1)
       return node.unsupported()
              << "constant_value must be one number known at compile time; make it an "
                 "initializer or a constant";
-    value = *given;
+    if (isa<FloatType>(type))
+      value = b.getFloatAttr(type, *node.scalar(2));
+    else if (given.getElementType() == type)
+      value = *given.value_begin<IntegerAttr>();
+    else
+      return node.error() << "constant_value is " << given.getElementType() << ", but the data are "
+                          << type;
   }
-  Type type = elementType(x);
-  TypedAttr attribute = isa<FloatType>(type)
-                            ? TypedAttr(b.getFloatAttr(type, value))
-                            : TypedAttr(b.getIntegerAttr(type, static_cast<int64_t>(value)));
-  Value scalar = arith::ConstantOp::create(b, node.loc, attribute);
+  Value scalar = arith::ConstantOp::create(b, node.loc, value);
   SmallVector<int64_t> interior(low.size(), 0);
   return node.results({b.createOrFold<PadOp>(node.loc, RankedTensorType::get(shape, type), x,
                                              scalar, low, high, interior)});

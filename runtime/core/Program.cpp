@@ -23,7 +23,8 @@ struct TypeName {
 };
 // In the order of ElementType.
 constexpr TypeName kTypes[] = {{"f64", 8}, {"f32", 4}, {"bf16", 2}, {"f16", 2}, {"i64", 8},
-                               {"i32", 4}, {"i16", 2}, {"i8", 1},   {"u8", 1},  {"i1", 1}};
+                               {"i32", 4}, {"i16", 2}, {"i8", 1},   {"u64", 8}, {"u32", 4},
+                               {"u16", 2}, {"u8", 1},  {"i1", 1}};
 // In the order of Region.
 constexpr const char *kRegions[kRegionCount] = {"states",       "inputs",    "arena",  "gradients",
                                                 "accumulators", "constants", "outputs"};

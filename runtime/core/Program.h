@@ -51,7 +51,7 @@ extern const struct MpcProgram mpc_program;
 
 namespace mpc {
 
-enum class ElementType : uint8_t { f64, f32, bf16, f16, i64, i32, i16, i8, u8, i1 };
+enum class ElementType : uint8_t { f64, f32, bf16, f16, i64, i32, i16, i8, u64, u32, u16, u8, i1 };
 size_t elementSize(ElementType type);          ///< bytes; i1 is one byte, 0 or 1
 const char *elementTypeName(ElementType type); ///< "f32", …
 

@@ -73,6 +73,12 @@ static int64_t readInteger(ElementType type, const void *from) {
     return readAs<int16_t>(from);
   case ElementType::i8:
     return readAs<int8_t>(from);
+  case ElementType::u64:
+    return int64_t(readAs<uint64_t>(from));
+  case ElementType::u32:
+    return readAs<uint32_t>(from);
+  case ElementType::u16:
+    return readAs<uint16_t>(from);
   default:
     return readAs<uint8_t>(from);
   }
@@ -81,10 +87,13 @@ static int64_t readInteger(ElementType type, const void *from) {
 static void writeInteger(ElementType type, void *to, int64_t value) {
   switch (type) {
   case ElementType::i64:
+  case ElementType::u64:
     return writeAs(to, value);
   case ElementType::i32:
+  case ElementType::u32:
     return writeAs(to, int32_t(value));
   case ElementType::i16:
+  case ElementType::u16:
     return writeAs(to, int16_t(value));
   case ElementType::i1:
     return writeAs(to, uint8_t(value != 0));

@@ -148,6 +148,12 @@ bool storeExactly(const Value &value, ElementType type, unsigned char *to, int64
     return storeInteger<int16_t>(value, to, i);
   case ElementType::i8:
     return storeInteger<int8_t>(value, to, i);
+  case ElementType::u64:
+    return storeInteger<uint64_t>(value, to, i);
+  case ElementType::u32:
+    return storeInteger<uint32_t>(value, to, i);
+  case ElementType::u16:
+    return storeInteger<uint16_t>(value, to, i);
   case ElementType::u8:
     return storeInteger<uint8_t>(value, to, i);
   case ElementType::i1:
@@ -181,7 +187,8 @@ FileType mpc::fileTypeOf(ElementType type) {
   // In the order of ElementType.
   constexpr FileType kTypes[] = {FileType::f64, FileType::f32, FileType::bf16, FileType::f16,
                                  FileType::i64, FileType::i32, FileType::i16,  FileType::i8,
-                                 FileType::u8,  FileType::b1};
+                                 FileType::u64, FileType::u32, FileType::u16,  FileType::u8,
+                                 FileType::b1};
   return kTypes[static_cast<size_t>(type)];
 }
 

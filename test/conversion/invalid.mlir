@@ -21,8 +21,8 @@ func.func @graph(%x: tensor<4x8xf32>, %a: tensor<1xi64>) -> tensor<4x8xf32> {
   %0 = onnx.node "ReduceSum" 13 "sum" (%x, %a) {} : (tensor<4x8xf32>, tensor<1xi64>) -> tensor<*xf32>
   // expected-error @+1 {{add (Add, opset 14): operand 1 is left out, but needed}}
   %1 = onnx.node "Add" 14 "add" (%x, %none) {} : (tensor<4x8xf32>, none) -> tensor<4x8xf32>
-  // expected-error @+1 {{cast (Cast, opset 13): casts to ONNX data type 13, which mpc does not have}}
-  %2 = onnx.node "Cast" 13 "cast" (%x) {to = 13 : i64} : (tensor<4x8xf32>) -> tensor<*xf32>
+  // expected-error @+1 {{cast (Cast, opset 13): casts to ONNX data type 8, which mpc does not have}}
+  %2 = onnx.node "Cast" 13 "cast" (%x) {to = 8 : i64} : (tensor<4x8xf32>) -> tensor<*xf32>
   // expected-error @+1 {{mean (ReduceMean, opset 13): axis 2 is not one of 'tensor<4x8xf32>'}}
   %3 = onnx.node "ReduceMean" 13 "mean" (%x) {axes = array<i64: 2>} : (tensor<4x8xf32>) -> tensor<*xf32>
   return %1 : tensor<4x8xf32>
@@ -55,4 +55,15 @@ func.func @graph(%x: tensor<4xf32>, %c: tensor<i1>) -> tensor<4xf32> {
     onnx.yield %x : tensor<4xf32>
   } : (tensor<i1>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
+}
+
+// -----
+
+// A uint64 that an operator would take for a signed number is refused.
+module attributes {mpc.unsigned = ["x"]} {
+  func.func @graph(%x: tensor<4xi64> {mpc.role = "input", mpc.name = "x"}) -> tensor<1xi64> {
+    // expected-error @+1 {{mean (ReduceMean, opset 18): operand 0 is uint64, which is not supported for this operator; Cast it to int64, which is the same below 2^63}}
+    %0 = onnx.node "ReduceMean" 18 "mean" (%x) {mpc.unsigned = array<i64: 64>} : (tensor<4xi64>) -> tensor<1xi64>
+    return %0 : tensor<1xi64>
+  }
 }

@@ -72,3 +72,44 @@ func.func @graph(%x: tensor<4xf32>) -> tensor<4xf32> {
   } : (tensor<i1>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }
+
+// -----
+
+// A uint8 is held in i16. What is computed is reduced modulo 256, constants too; inputs and outputs have 8 bits.
+// CHECK-LABEL: func.func @forward
+// CHECK-SAME:    %[[X:.*]]: tensor<2xi8> {mpc.name = "x", mpc.role = "input"}) -> (tensor<2xi8> {mpc.name = "y", mpc.role = "output"})
+// CHECK:         %[[WIDE:.*]] = arith.extui %[[X]] : tensor<2xi8> to tensor<2xi16>
+// CHECK:         %[[NEW:.*]] = arith.constant dense<[44, 1]> : tensor<2xi16>
+// CHECK:         %[[S:.*]] = arith.subi %[[WIDE]], %[[NEW]]
+// CHECK:         %[[MASK:.*]] = arith.constant dense<255> : tensor<2xi16>
+// CHECK:         %[[Y:.*]] = arith.andi %[[S]], %[[MASK]] {mpc.node = "sub", mpc.op = "Sub"}
+// CHECK:         %[[OUT:.*]] = arith.trunci %[[Y]] : tensor<2xi16> to tensor<2xi8>
+// CHECK:         return %[[OUT]]
+module attributes {mpc.unsigned = ["x", "y"]} {
+  func.func @graph(%x: tensor<2xi8> {mpc.role = "input", mpc.name = "x"}) -> (tensor<2xi16> {mpc.role = "output", mpc.name = "y"}) {
+    %a = arith.constant {mpc.unsigned = array<i64: 8>} dense<[100, 1]> : tensor<2xi16>
+    %b = arith.constant {mpc.unsigned = array<i64: 8>} dense<[200, 0]> : tensor<2xi16>
+    %0 = onnx.node "Add" 14 "add" (%a, %b) {mpc.unsigned = array<i64: 8>} : (tensor<2xi16>, tensor<2xi16>) -> tensor<2xi16>
+    %1 = onnx.node "Sub" 14 "sub" (%x, %0) {mpc.unsigned = array<i64: 8>} : (tensor<2xi8>, tensor<2xi16>) -> tensor<2xi16>
+    return %1 : tensor<2xi16>
+  }
+}
+
+// -----
+
+// A uint64 has no wider type: its order is that of the bits with the sign inverted, its conversion and division are unsigned.
+// CHECK-LABEL: func.func @forward
+// CHECK:         %[[SIGN:.*]] = arith.constant dense<-9223372036854775808> : tensor<2xi64>
+// CHECK:         %[[A:.*]] = arith.xori %arg0, %[[SIGN]]
+// CHECK:         arith.cmpi slt, %[[A]], %{{.*}}
+// CHECK:         arith.uitofp %arg0 {{.*}} : tensor<2xi64> to tensor<2xf32>
+// CHECK:         arith.divui %arg0, %{{.*}}
+module attributes {mpc.unsigned = ["x", "y"]} {
+  func.func @graph(%x: tensor<2xi64> {mpc.role = "input", mpc.name = "x"}, %y: tensor<2xi64> {mpc.role = "input", mpc.name = "y"})
+      -> (tensor<2xi1>, tensor<2xf32>, tensor<2xi64>) {
+    %0 = onnx.node "Less" 13 "less" (%x, %y) {} : (tensor<2xi64>, tensor<2xi64>) -> tensor<2xi1>
+    %1 = onnx.node "Cast" 13 "cast" (%x) {to = 1 : i64} : (tensor<2xi64>) -> tensor<2xf32>
+    %2 = onnx.node "Div" 14 "div" (%x, %y) {mpc.unsigned = array<i64: 64>} : (tensor<2xi64>, tensor<2xi64>) -> tensor<2xi64>
+    return %0, %1, %2 : tensor<2xi1>, tensor<2xf32>, tensor<2xi64>
+  }
+}

@@ -28,10 +28,11 @@ def value(name, shape, dtype=T.FLOAT):
     return h.make_tensor_value_info(name, dtype, shape)
 
 
-def save(name, nodes, inputs, outputs, initializers=(), opset=20, ir=9, imports=(), functions=(), metadata=(), check=True, change=None, **more):
+def save(name, nodes, inputs, outputs, initializers=(), opset=20, ir=9, imports=(), functions=(), metadata=(), check=True, change=None, producer="",
+         **more):
     graph = h.make_graph(nodes, name, inputs, outputs, list(initializers), **more)
     model = h.make_model(graph, opset_imports=[h.make_opsetid("", opset), *imports], functions=list(functions), ir_version=ir)
-    model.producer_name = ""
+    model.producer_name = producer
     for key, text in metadata:
         entry = model.graph.metadata_props.add()
         entry.key, entry.value = key, text
@@ -131,9 +132,48 @@ def merged():
     for node in nodes:
         call(node, "%layer_norm : [num_users=1] = call_function[target=torch.ops.aten.layer_norm.default](args = (%x, [4], %p_n1_weight, %p_n1_bias), kwargs = {})")
     save("shared-metadata", nodes, *io, [ones, zeros], ir=10, metadata=[(key, signature)])
-    save("merged-identity", [h.make_node("Identity", ["n1.weight"], ["n2.weight"]), h.make_node("Identity", ["n1.bias"], ["n2.bias"]),
-                             *norms(("n2.weight", "n2.bias"))], *io, [ones, zeros])
+    # The same call on different parameters, one of which is there: nothing was merged.
+    nodes = [call(h.make_node("Mul", ["x", "n1.weight"], ["a"], "scale"), "%mul : [num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = (%x, %p_n1_weight), kwargs = {})"),
+             call(h.make_node("Add", ["n1.weight", "n1.bias"], ["b"], "sum"), "%add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%p_n1_weight, %p_n1_bias), kwargs = {})"),
+             call(h.make_node("Identity", ["n1.weight"], ["clone"], "clone"), "%clone : [num_users=1] = call_function[target=torch.ops.aten.clone.default](args = (%p_n1_weight,), kwargs = {})"),
+             call(h.make_node("Mul", ["b", "clone"], ["c"], "product"), "%mul_1 : [num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = (%add, %clone), kwargs = {})"),
+             h.make_node("Mul", ["a", "c"], ["y"], "result")]
+    save("own-metadata", nodes, *io, [ones, zeros], ir=10, metadata=[(key, signature)])
+    # Both arguments of a difference were merged; its second node has the second one as its first operand.
+    nodes = [call(h.make_node("Mul", ["n1.bias", "two"], ["b"], "alpha"), "%sub : [num_users=1] = call_function[target=torch.ops.aten.sub.Tensor](args = (%p_n1_bias, %p_n2_bias), kwargs = {alpha: 2})"),
+             call(h.make_node("Sub", ["n1.bias", "b"], ["c"], "sub"), "%sub : [num_users=1] = call_function[target=torch.ops.aten.sub.Tensor](args = (%p_n1_bias, %p_n2_bias), kwargs = {alpha: 2})"),
+             call(h.make_node("Add", ["x", "c"], ["d"], "add"), "%add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%x, %sub), kwargs = {})"),
+             call(h.make_node("Mul", ["d", "n1.weight"], ["e"], "mul"), "%mul : [num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = (%add, %p_n1_weight), kwargs = {})"),
+             call(h.make_node("Mul", ["e", "n1.weight"], ["y"], "mul_1"), "%mul_1 : [num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = (%mul, %p_n2_weight), kwargs = {})")]
+    save("difference-metadata", nodes, *io, [ones, zeros, tensor("two", 2.0)], ir=10, metadata=[(key, signature)])
+    # Where one reader's call does not tell, all readers stay together.
+    nodes = norms()
+    call(nodes[0], "%layer_norm : [num_users=1] = call_function[target=torch.ops.aten.layer_norm.default](args = (%x, [4], %p_n1_weight, %p_n1_bias), kwargs = {})")
+    call(nodes[1], "%layer_norm_1 : [num_users=1] = call_function[target=torch.ops.aten.layer_norm.default](args = (%layer_norm, [4], %view, %p_n2_bias), kwargs = {})")
+    nodes[1].output[0] = "b"
+    nodes.append(call(h.make_node("Mul", ["b", "n1.weight"], ["y"], "last"), "%mul : [num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = (%layer_norm_1, %view_1), kwargs = {})"))
+    save("unclear-metadata", nodes, *io, [ones, zeros], ir=10, metadata=[(key, signature)])
+    # What the TorchScript exporter writes, in its order and with its names; then what only looks like it.
+    torchscript = [h.make_node("Identity", [f"n1.{what}"], [f"n2.{what}"], f"Identity_{i}") for i, what in enumerate(("weight", "bias"))]
+    aliased = norms(("n2.weight", "n2.bias"))
+    save("merged-identity", [*torchscript, *aliased], *io, [ones, zeros], producer="pytorch")
+    save("identity-foreign", [*torchscript, *aliased], *io, [ones, zeros])
+    save("identity-late", [aliased[0], *torchscript, aliased[1]], *io, [ones, zeros], producer="pytorch")
+    save("identity-unnamed", [h.make_node("Identity", [n.input[0]], [n.output[0]]) for n in torchscript] + aliased, *io, [ones, zeros], producer="pytorch")
+    numbered = [h.make_node("Identity", [n.input[0]], [str(7 + i)], n.name) for i, n in enumerate(torchscript)]
+    save("identity-numbered", [*numbered, *norms(("7", "8"))], *io, [ones, zeros], producer="pytorch")
+    # In training mode the exporter merges tensors of one memory only: an equal one is still apart.
+    third = [*torchscript, aliased[0], h.make_node("LayerNormalization", ["a", "n2.weight", "n2.bias"], ["b"], "norm2"), h.make_node("Mul", ["b", "p"], ["y"], "mul")]
+    save("identity-apart", third, *io, [ones, zeros, tensor("p", [1] * 4)], producer="pytorch")
+    # A bias that BatchNormalization was folded into, and a parameter that a cast was folded into: onnx::Mul_9 is p.
+    folded = [h.make_node("Identity", ["onnx::Conv_21"], ["onnx::Conv_24"], "Identity_0"), h.make_node("Identity", ["p"], ["onnx::Mul_9"], "Identity_1"),
+              h.make_node("Conv", ["x", "onnx::Conv_20", "onnx::Conv_21"], ["a"], "/c1/Conv"), h.make_node("Conv", ["a", "onnx::Conv_23", "onnx::Conv_24"], ["b"], "/c2/Conv"),
+              h.make_node("Mul", ["b", "p"], ["c"], "/Mul"), h.make_node("Mul", ["c", "onnx::Mul_9"], ["y"], "/Mul_1")]
+    save("identity-folded", folded, [value("x", ["N", 2, 3])], [value("y", ["N", 2, 3])],
+         [tensor("onnx::Conv_21", [0] * 2), tensor("p", [2] * 3), ramp("onnx::Conv_20", 2, 2, 1), ramp("onnx::Conv_23", 2, 2, 1)], producer="pytorch")
     save("merged", norms(), *io, [ones, zeros])
+    # One tensor as scale and as variance: what a step moves is the statistic alone.
+    save("merged-statistic", [h.make_node("BatchNormalization", ["x", "ones", "zeros", "zeros", "ones"], ["y"], "bn")], *io, [tensor("ones", [1] * 4), tensor("zeros", [0] * 4)])
     save("shared", norms(), *io, [ramp("n1.weight", 4), ramp("n1.bias", 4)])
     save("tied", [h.make_node("Gather", ["table", "ids"], ["e"], "embed"), h.make_node("Transpose", ["table"], ["t"], "t", perm=[1, 0]),
                   h.make_node("MatMul", ["e", "t"], ["y"], "head")], [value("ids", ["N"], T.INT64)], [value("y", ["N", 5])], [tensor("table", np.ones((5, 3)))])

@@ -68,7 +68,7 @@ def test_folders_are_counted_by_what_happened(bench):
 
 
 def test_unsigned_outputs(bench):
-    """An unsigned result is held in a signed type of twice its width, which is no difference."""
+    """An unsigned result has the type of the model."""
     model = model_of([node("Max", "x w", "y")], {"x": ([2], TensorProto.UINT8)}, {"y": ([2], TensorProto.UINT8)}, {"w": np.array([7, 7], np.uint8)})
     at = folder(bench, "unsigned", model, [np.array([3, 250], np.uint8)], [np.array([7, 250], np.uint8)])
     require_success(run(bench, "--test-data", at), "mpc-run")

@@ -6,7 +6,7 @@ Numbers in brackets are rows of the numerics table in docs/testing.md; expected 
 """
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from support import PLAIN, SGD, checkpoint_contents, main, model_of, node, require, require_close, require_refusal
 
@@ -417,6 +417,15 @@ def test_overrides_by_the_names_of_tensors(bench):
         got = stored(bench, model, f"--keep-fp32={option}")
         require(got[node_name] == "f32", f"--keep-fp32={option}: {got}")
     require(stored(bench, model, "--keep-fp32=^first$", "--allow-half=^act$")["second"] == "f16", "--allow-half by a result")
+    constants = {"W": np.eye(8, dtype=np.float32), "V": np.full((8, 8), 0.5, np.float32), "twin": np.full((8, 8), 0.5, np.float32)}
+    nodes = [node("MatMul", "x W", "h", name="first"), node("MatMul", "h V", "i", name="second"), node("MatMul", "i twin", "j", name="third"),
+             node("Constant", "", "made", value=numpy_helper.from_array(np.full((8, 8), 0.25, np.float32)), name="maker"), node("Transpose", "made", "turned", perm=[1, 0], name="turn"),
+             node("MatMul", "j turned", "y", name="last")]
+    constant = model_of(nodes, {"x": ["N", 8]}, {"y": ["N", 8]}, constants)
+    products = ("first", "second", "third", "last")
+    for option, kept in (("^W$", "first"), ("^V$", "second"), ("^twin$", "third"), ("^made$", "last"), ("^maker$", "last")):
+        got = stored(bench, constant, "--train=^W$", f"--keep-fp32={option}")
+        require([name for name in products if got[name] == "f32"] == [kept], f"a constant: --keep-fp32={option}: {got}")
     for option in ("--keep-fp32", "--allow-half"):
         done = bench.run_mpc(model, "--loss=none", "--batch=4", f"{option}=nobody", output=bench.path("t"))
         require_refusal(done, [f"{option}='nobody' matches the name of no node and no tensor"], "mpc")

@@ -76,3 +76,18 @@ func.func @graph(%x: tensor<4xf32> {mpc.role = "parameter", mpc.name = "x"}, %n:
   %3 = onnx.node "ReduceSum" 13 "sum" (%2) {keepdims = 0 : i64} : (tensor<4xf32>) -> tensor<f32>
   return %3 : tensor<f32>
 }
+
+// -----
+
+// stop_gradient: x · stop(x) has the derivative stop(x).
+// CHECK-LABEL: func.func @gradients
+// CHECK:         %[[DY:.*]] = mpc.broadcast %arg1
+// CHECK:         %[[DX:.*]] = arith.mulf %[[DY]], %[[STOPPED:[^ ]*]]
+// CHECK-NOT:     arith
+// CHECK:         return %{{.*}}, %[[DX]]
+func.func @graph(%x: tensor<4xf32> {mpc.role = "parameter", mpc.name = "x"}) -> (tensor<f32> {mpc.role = "loss", mpc.name = "loss"}) {
+  %stopped = mpc.stop_gradient %x : tensor<4xf32>
+  %product = arith.mulf %x, %stopped : tensor<4xf32>
+  %sum = mpc.reduce sum %product {axes = array<i64: 0>} : tensor<4xf32> -> tensor<f32>
+  return %sum : tensor<f32>
+}

@@ -146,26 +146,10 @@ int runOnce(const Options &options) {
   return 0;
 }
 
-/// The type in which a program holds values of a file's type: an unsigned integer is the signed one
-/// of twice its width, where there is one.
-FileType heldAs(FileType type) {
-  switch (type) {
-  case FileType::u8:
-    return FileType::i16;
-  case FileType::u16:
-    return FileType::i32;
-  case FileType::u32:
-  case FileType::u64:
-    return FileType::i64;
-  default:
-    return type;
-  }
-}
-
 /// Empty, or where the two differ by more than absolute + relative · |wanted|.
 std::string difference(const Array &got, const Array &want, const Options &options) {
   bool isDouble = options.compile.precision == "fp64" && isFloat(want.type);
-  if (got.type != (isDouble ? FileType::f64 : heldAs(want.type)))
+  if (got.type != (isDouble ? FileType::f64 : want.type))
     return std::string("holds ") + fileTypeName(got.type) + ", want " + fileTypeName(want.type);
   if (got.shape != want.shape)
     return "shape " + shapeText(got.shape) + ", want " + shapeText(want.shape);

@@ -1,0 +1,75 @@
+"""What is one parameter and what are two: an Identity is the same tensor, unless PyTorch's exporter put it where it
+merged equal parameters; and each gradient is the sum of all its parameter's paths, with --train and --freeze too.
+
+    test_merged.py --build BUILD [--only REGEX] [-v]
+"""
+
+import numpy as np
+
+from support import main, model_of, node, require, require_close, require_match
+
+X = np.array([[1, -2, 3, 0.5], [2, 1, -1, 1.5]], np.float32)
+T = np.array([[0, 1, 2, 3], [-1, 0, 1, 2]], np.float32)
+OPTIONS = ("--loss=mse", "--optimizer=sgd", "--precision=fp64", "--batch=2")
+
+
+def identities(merged, p):
+    """y = (x·p + i)·i, with i = Identity(p); or, as the TorchScript exporter writes a merged parameter, the same of q."""
+    name = "q" if merged else "i"
+    identity = node("Identity", "p", name, name="Identity_0" if merged else "copy")
+    body = [node("Mul", "x p", "a", name="/Mul"), node("Add", f"a {name}", "b", name="/Add"), node("Mul", f"b {name}", "y", name="/Mul_1")]
+    model = model_of([identity, *body], {"x": ["N", 4]}, {"y": ["N", 4]}, {"p": np.asarray(p, np.float32)}, opset=17)
+    model.producer_name = "pytorch" if merged else ""
+    return model
+
+
+def gradients(p):
+    """Of p through x·p, and of what the Identity makes: y = x·p·i + i², ∂y/∂p = x·i, ∂y/∂i = x·p + 2·i."""
+    p = np.asarray(p, np.float64)
+    dy = 2 * (X * p * p + p * p - T) / X.size
+
+    def fold(d):
+        return d.sum(0) if p.size > 1 else d.sum().reshape(1)
+
+    return fold(dy * X * p), fold(dy * (X * p + 2 * p))
+
+
+def test_an_identity_is_the_same_parameter(bench):
+    """The gradient of p has the path through Identity(p): of uniform values, of others, and of one element."""
+    for p in ([2, 2, 2, 2], [1, 2, 3, 4], [3]):
+        direct, through = gradients(p)
+        for train in ([], ["--train=^p$"], ["--train=^(p|i)$"]):
+            if len(p) == 1 and not train:
+                continue  # one element counts as a constant in a file that is not PyTorch's
+            got = bench.compile(identities(False, p), *OPTIONS, *train).grad({"x": X}, T)
+            require("i" not in got, f"{p} {train}: {sorted(got)}")
+            require_close(got["p"], direct + through, 1e-9, f"{p} {train}")
+
+
+def test_a_merged_parameter_is_separate(bench):
+    """PyTorch's exporter made p of p and q: each has the gradient of its own paths, and the patterns name either."""
+    for p in ([2, 2, 2, 2], [3]):
+        want = dict(zip("pq", gradients(p)))
+        for option, names in ((None, "pq"), ("--train=^p$", "p"), ("--train=^q$", "q"), ("--freeze=^p$", "q"), ("--freeze=^q$", "p")):
+            trainer = bench.compile(identities(True, p), *OPTIONS, *([option] if option else []))
+            got = trainer.grad({"x": X}, T)
+            require("".join(sorted(set(got) & {"p", "q"})) == names, f"{p} {option}: {sorted(got)}")
+            for name in names:
+                require_close(got[name], want[name], 1e-9, f"{p} {option} {name}")
+
+
+def test_separating_is_said(bench):
+    """Whoever trains with parameters that were merged hears of it; other values than one number are not separated."""
+    model = bench.path("merged.onnx")
+    for p, says in (([2, 2, 2, 2], True), ([3], True), ([1, 2, 3, 4], False)):
+        model.write_bytes(identities(True, p).SerializeToString())
+        done = bench.run_mpc(model, *OPTIONS, "-o", bench.path("t"))
+        require(done.code == 0, f"{p}: exit {done.code}: {done.err[-300:]}")
+        if says:
+            require_match(r"note: 1 tensor that the exporter had merged with an equal one is separate again: q", done.err, f"{p}")
+        else:
+            require("separate" not in done.err, f"{p}: {done.err[-300:]}")
+
+
+if __name__ == "__main__":
+    main(__doc__)
