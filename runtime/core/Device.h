@@ -45,6 +45,9 @@ public:
     for (const std::string &entry : list.entries)
       run(entry);
   }
+  /// Makes ready what runs of the list need, where that takes time or memory, so that both are
+  /// spent before the first run. A run that is not announced does it itself.
+  virtual void prepare(const EntryList &list) {}
   /// Parameters were written from outside: half copies and reordered weights are out of date. Runs
   /// `refresh` where the program has it.
   virtual void weightsChanged() = 0;

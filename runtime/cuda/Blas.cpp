@@ -4,8 +4,6 @@
 #include "runtime/core/Error.h"
 #include "runtime/cuda/Libraries.h"
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <dlfcn.h>
 #include <limits>
 #include <optional>
@@ -35,25 +33,13 @@ std::string BlasFunctions::resolve(void *library) {
 // Opening
 //===----------------------------------------------------------------------------===//
 
-/// Versions before 12 counted 1000 · major, some of them.
-static std::string blasVersionText(size_t version) {
-  size_t unit = version < 100000 ? 1000 : 10000;
-  return std::to_string(version / unit) + "." + std::to_string(version % unit / 100);
-}
-
-static bool hasMatmul(const Program &program) {
-  for (const auto &[name, entry] : program.entries)
-    for (const Command &command : entry.commands)
-      if (command.kind == CommandKind::matmul)
-        return true;
-  return false;
-}
+static bool isProduct(const Command &command) { return command.kind == CommandKind::matmul; }
 
 std::unique_ptr<Blas> Blas::open(const Gpu &gpu, const Program &program,
                                  const std::string &folder) {
-  const char *isWanted = std::getenv("MPC_CUDA_BLAS");
-  if ((isWanted && std::strcmp(isWanted, "0") == 0) || !hasMatmul(program))
-    return nullptr;
+  static const LibraryUse kUse{"MPC_CUDA_BLAS",      {"libcublasLt.so.13", "libcublasLt.so.12"},
+                               "cuBLASLt",           "matrix products",
+                               "nvidia-cublas-cu12", isProduct};
   BlasFunctions functions;
   cublasLtHandle_t handle = nullptr;
   auto start = [&](void *opened) -> std::string {
@@ -61,27 +47,18 @@ std::unique_ptr<Blas> Blas::open(const Gpu &gpu, const Program &program,
       return "it has no function " + missing;
     size_t version = functions.cublasLtGetVersion();
     if (version < kLeastVersion || version >= kEndVersion)
-      return "it is of version " + blasVersionText(version) + ", and 12 or 13 is needed";
+      return "it is of version " + libraryVersionText(version) + ", and 12 or 13 is needed";
     if (static_cast<int>(version / 10000) > gpu.driverVersion() / 1000)
-      return "it is of version " + blasVersionText(version) + ", and the driver is of CUDA " +
+      return "it is of version " + libraryVersionText(version) + ", and the driver is of CUDA " +
              versionText(gpu.driverVersion());
     cublasStatus_t status = functions.cublasLtCreate(&handle);
     return status == CUBLAS_STATUS_SUCCESS
                ? ""
                : std::string("it does not start: ") + functions.cublasLtGetStatusName(status);
   };
-  Library library = openLibrary({"libcublasLt.so.13", "libcublasLt.so.12"}, folder, start);
-  if (!library.handle) {
-    if (folder.empty())
-      noteAbsence("matrix products", "cuBLASLt", "nvidia-cublas-cu12", library.problem);
+  if (!openFor(program, kUse, folder, start))
     return nullptr;
-  }
-  std::unique_ptr<Blas> blas(new Blas(functions, handle));
-  for (const auto &[name, entry] : program.entries)
-    for (const Command &command : entry.commands)
-      if (command.kind == CommandKind::matmul)
-        blas->prepare(command);
-  return blas;
+  return std::unique_ptr<Blas>(new Blas(functions, handle));
 }
 
 Blas::Blas(const BlasFunctions &library, cublasLtHandle_t handle)
@@ -89,7 +66,7 @@ Blas::Blas(const BlasFunctions &library, cublasLtHandle_t handle)
       handle(handle, [this](cublasLtHandle_t handle) { this->library.cublasLtDestroy(handle); }) {}
 
 std::string Blas::name() const {
-  return "cuBLASLt " + blasVersionText(library.cublasLtGetVersion());
+  return "cuBLASLt " + libraryVersionText(library.cublasLtGetVersion());
 }
 
 //===----------------------------------------------------------------------------===//
@@ -240,18 +217,22 @@ bool Blas::chooseAlgorithm(const Command &command, Plan &plan) {
   return false;
 }
 
-bool Blas::prepare(const Command &command) {
+void Blas::plan(const Command &command) {
   for (const Operand *operand : {&command.lhs, &command.rhs, &command.result})
     if (!dataType(operand->type))
-      return false;
+      return;
   // The library's bias has the result's type.
   bool isUsual = Extents(command).areUsual() && command.lhs.type == command.rhs.type &&
                  (!command.bias.present || command.bias.type == command.result.type);
   Plan plan;
-  if (!isUsual || !describe(command, plan) || !chooseAlgorithm(command, plan))
-    return false;
-  plans.emplace(&command, std::move(plan));
-  return true;
+  if (isUsual && describe(command, plan) && chooseAlgorithm(command, plan))
+    plans.emplace(&command, std::move(plan));
+}
+
+void Blas::prepare(const std::vector<const Command *> &commands) {
+  for (const Command *command : commands)
+    if (isProduct(*command) && asked.insert(command).second)
+      plan(*command);
 }
 
 //===----------------------------------------------------------------------------===//

@@ -2,8 +2,8 @@
 //
 // Every matrix product of a program has a generated kernel. Where cuBLASLt is there, it takes those
 // that it can compute as exactly: operands as they are, sums in f32, one rounding at the end, the
-// same bits in every run. Algorithms are chosen and memory is sized before the first step, so that
-// recording a step as a graph only calls the product.
+// same bits in every run. Algorithms are chosen and memory is sized before an entry point is
+// recorded, so that recording it as a graph only calls the product.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -15,6 +15,7 @@
 #include "runtime/cuda/Gpu.h"
 #include <map>
 #include <memory>
+#include <set>
 
 #define MPC_CUBLASLT_FUNCTIONS(X)                                                                  \
   X(cublasLtGetVersion)                                                                            \
@@ -47,17 +48,18 @@ struct BlasFunctions {
 
 class Blas {
 public:
-  /// cuBLASLt (of `folder` alone, if that is not empty: Libraries.h), ready for the program's
-  /// matrix products; null where there are none, where MPC_CUDA_BLAS=0 asks for generated kernels,
-  /// and where no library serves, which a line on stderr tells, but in the simulator.
+  /// cuBLASLt, for the program's matrix products; null where generated kernels execute all of them
+  /// (openFor() in Libraries.h).
   static std::unique_ptr<Blas> open(const Gpu &gpu, const Program &program,
                                     const std::string &folder);
 
   std::string name() const; ///< "cuBLASLt 12.9"
   bool executes(const Command &command) const { return plans.count(&command) != 0; }
 
-  /// What products need beside their operands; to be given before the first one runs. Work of one
-  /// stream may share it.
+  /// Chooses algorithms for those of the commands that are products, before they run first.
+  void prepare(const std::vector<const Command *> &commands);
+  /// What the products so far prepared need beside their operands; to be given before they run.
+  /// Work of one stream may share it.
   uint64_t workspaceBytes() const { return neededBytes; }
   void use(CUdeviceptr memory) { workspace = memory; }
 
@@ -75,8 +77,8 @@ private:
   };
 
   Blas(const BlasFunctions &library, cublasLtHandle_t handle);
-  /// False where the library has no algorithm for it.
-  bool prepare(const Command &command);
+  /// Nothing where the library has no algorithm for it.
+  void plan(const Command &command);
   bool describe(const Command &command, Plan &plan) const;
   bool chooseAlgorithm(const Command &command, Plan &plan);
   Owned<cublasLtMatrixLayout_t> layout(ElementType type, int64_t rows, int64_t columns,
@@ -84,6 +86,7 @@ private:
 
   BlasFunctions library;
   Owned<cublasLtHandle_t> handle;
+  std::set<const Command *> asked;
   std::map<const Command *, Plan> plans;
   uint64_t neededBytes = 0;
   CUdeviceptr workspace = 0;

@@ -2,7 +2,8 @@
 //
 // The driver, the kernels, memory and initial values are made in the constructor. An entry point is
 // recorded as a graph at its first run, once per copy of the inputs (Inputs.h), and is one call of
-// the driver from then on. The host waits for the GPU only where it reads.
+// the driver from then on; what libraries need for it is made before, prepare(). The host waits for
+// the GPU only where it reads.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -20,6 +21,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 
 using namespace mpc;
 using namespace mpc::cuda;
@@ -42,7 +44,6 @@ public:
     module = gpu.load(program.raw->data + image.data.offset);
     findFunctions();
     allocate();
-    warmUp();
     initialize();
     CudaDevice::weightsChanged(); // half copies of the initial parameters
     gpu.synchronize(stream);
@@ -88,6 +89,8 @@ public:
 
   void run(const std::string &name) override { runTogether(name, {name}); }
   void run(const EntryList &list) override { runTogether(list.name, list.entries); }
+
+  void prepare(const EntryList &list) override { prepareLibraries(commandsOf(list.entries)); }
 
   /// All commands of the entry points are one graph.
   void runTogether(const std::string &key, const std::vector<std::string> &names) {
@@ -156,8 +159,7 @@ private:
   }
 
   void allocate() {
-    uint64_t shared = std::max(blas ? blas->workspaceBytes() : 0, dnn ? dnn->workspaceBytes() : 0);
-    uint64_t total = 2 * program.region_bytes[static_cast<size_t>(Region::inputs)] + shared;
+    uint64_t total = 2 * program.region_bytes[static_cast<size_t>(Region::inputs)];
     for (size_t i = 0; i < kRegionCount; ++i)
       if (isPermanent(static_cast<Region>(i)))
         total += program.region_bytes[i];
@@ -169,13 +171,7 @@ private:
                   "use the GPU");
     inputs =
         std::make_unique<Inputs>(gpu, program.region_bytes[static_cast<size_t>(Region::inputs)]);
-    allocated = inputs->bytes() + shared;
-    if (shared > 0)
-      workspace = gpu.allocate(shared, "the workspace of NVIDIA's libraries");
-    if (blas)
-      blas->use(workspace);
-    if (dnn)
-      dnn->use(workspace);
+    allocated = inputs->bytes();
     for (size_t i = 0; i < kRegionCount; ++i)
       if (isPermanent(static_cast<Region>(i)))
         gpu.clear(stream, memoryOf(static_cast<Region>(i)), program.region_bytes[i]);
@@ -183,20 +179,32 @@ private:
         std::make_unique<Statistics>(gpu, program, [this](const Buffer &b) { return at(b); });
   }
 
-  /// Executes what a library will once, so that it loads its kernels before a step is recorded.
-  /// Regions are full of zeros still, and so are the results.
-  void warmUp() {
-    if (!blas && !dnn)
+  /// Plans what libraries execute of the commands, and allocates what they need for that.
+  void prepareLibraries(const std::vector<const Command *> &commands) {
+    if (blas)
+      blas->prepare(commands);
+    if (dnn)
+      dnn->prepare(commands);
+    uint64_t needed = std::max(blas ? blas->workspaceBytes() : 0, dnn ? dnn->workspaceBytes() : 0);
+    if (needed <= workspaceBytes)
       return;
-    gpu.clear(stream, inputs->at(0, 0), program.region_bytes[static_cast<size_t>(Region::inputs)]);
-    for (const auto &[name, entry] : program.entries)
-      for (const Command &command : entry.commands)
-        if (isExecutedByLibrary(command) &&
-            std::all_of(command.buffers.begin(), command.buffers.end(), [](const Buffer &buffer) {
-              return buffer.region == Region::inputs || isPermanent(buffer.region);
-            }))
-          runLibrary(command, addressesOf(command.buffers, /*copy=*/0));
-    gpu.synchronize(stream); // before another stream fills the inputs
+    // Graphs that were recorded with a smaller one go on with that.
+    workspaces.push_back(gpu.allocate(needed, "the workspace of NVIDIA's libraries"));
+    workspaceBytes = needed;
+    allocated += needed;
+    if (blas)
+      blas->use(workspaces.back());
+    if (dnn)
+      dnn->use(workspaces.back());
+  }
+
+  /// Executes what a library will once, so that it loads its kernels before they are recorded. What
+  /// that writes the run that follows writes again; a state may be read before, so none is written.
+  void warmUp(const std::vector<const Command *> &commands, int copy) {
+    for (const Command *command : commands)
+      if (isExecutedByLibrary(*command) && command->result.buffer.region != Region::states &&
+          warm.insert(command).second)
+        runLibrary(*command, addressesOf(command->buffers, copy));
   }
 
   bool isExecutedByLibrary(const Command &command) const {
@@ -245,7 +253,8 @@ private:
       }
   }
 
-  Graph record(const std::vector<std::string> &names, int copy) {
+  /// Of all the entry points, in order.
+  std::vector<const Command *> commandsOf(const std::vector<std::string> &names) const {
     std::vector<const Command *> commands;
     for (const std::string &name : names) {
       auto entry = program.entries.find(name);
@@ -254,6 +263,11 @@ private:
       for (const Command &command : entry->second.commands)
         commands.push_back(&command);
     }
+    return commands;
+  }
+
+  Graph record(const std::vector<std::string> &names, int copy) {
+    std::vector<const Command *> commands = commandsOf(names);
     if (commands.empty())
       return {};
     for (const Command *command : commands) { // allocates what an accumulating run needs
@@ -261,6 +275,8 @@ private:
       for (const GroupMember &member : command->members)
         addressesOf(member.buffers, copy);
     }
+    prepareLibraries(commands);
+    warmUp(commands, copy);
     return gpu.capture(stream, [&] {
       for (const Command *command : commands)
         issue(*command, copy);
@@ -303,13 +319,14 @@ private:
         gpu.launch(stream, functions.at(f.symbol), f.grid, f.block, parameters.data());
   }
 
-  /// Before anything is recorded: the driver may load a kernel at its look-up.
+  /// Before anything is recorded: a driver may load a kernel as late as at its first launch, and
+  /// may not while it records.
   void findFunctions() {
     for (const auto &[name, entry] : program.entries)
       for (const Command &command : entry.commands)
         for (const GpuFunction &f : command.functions) {
           if (!functions.count(f.symbol))
-            functions[f.symbol] = gpu.function(module, f.symbol);
+            gpu.load(functions[f.symbol] = gpu.function(module, f.symbol));
           std::vector<size_t> parameters(command.buffers.size(), sizeof(CUdeviceptr));
           if (!command.members.empty())
             parameters.push_back(command.members.size() * command.members[0].bytes());
@@ -327,7 +344,9 @@ private:
   Module module;
   std::map<std::string, CUfunction> functions;
   std::array<DeviceMemory, kRegionCount> regions;
-  DeviceMemory workspace; ///< of the libraries, whose work is all in one stream
+  std::vector<DeviceMemory> workspaces; ///< of the libraries, whose work is all in one stream
+  uint64_t workspaceBytes = 0;          ///< of the last one, the largest
+  std::set<const Command *> warm;       ///< that a library has executed
   std::unique_ptr<Inputs> inputs;
   std::unique_ptr<Statistics> statistics;
   std::map<std::string, Graph> graphs[2]; ///< by copy of the inputs

@@ -1,7 +1,8 @@
 //===- Dnn.cpp - convolutions by NVIDIA's cuDNN ------------------------------------------===//
 //
 // Through cudnn-frontend, whose headers only this file includes. It looks every function up in the
-// library that `cudnn_dlhandle` names, once: whether all are there is known before that is set.
+// library that `cudnn_dlhandle` names, once: that all are there, and that the library starts, is
+// known before that is set.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -10,12 +11,12 @@
 #include "runtime/cuda/Libraries.h"
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <cstring>
+#include <cstdio>
 #include <dlfcn.h>
+#include <filesystem>
 #include <limits>
+#include <link.h>
 #include <optional>
-#include <set>
 #include <tuple>
 
 #include <cudnn.h>
@@ -24,7 +25,6 @@
 #include <cudnn_frontend_Heuristics.h>
 #include <cudnn_frontend_Operation.h>
 #include <cudnn_frontend_OperationGraph.h>
-#include <cudnn_frontend_PointWiseDesc.h>
 #include <cudnn_frontend_Tensor.h>
 #include <cudnn_frontend_VariantPack.h>
 
@@ -38,7 +38,7 @@ void *cudnn_dlhandle = nullptr;
 
 // A plan that wants more is passed over.
 static constexpr int64_t kMostWorkspace = 256 << 20;
-// Plans that do not come about, until the generated kernel is taken: to compile one takes a second.
+// Plans that do not come about, until the generated kernel is taken: to compile one takes seconds.
 static constexpr int kTries = 8;
 // What every buffer of a program is a multiple of, as far as cuDNN asks.
 static constexpr int64_t kAlignment = 16;
@@ -49,23 +49,9 @@ static constexpr size_t kLeastVersion = 90000, kEndVersion = 100000;
 // Opening
 //===----------------------------------------------------------------------------===//
 
-static std::string dnnVersionText(size_t version) {
-  size_t unit = version < 90000 ? 1000 : 10000;
-  return std::to_string(version / unit) + "." + std::to_string(version % unit / 100);
-}
-
 static bool isConvolution(const Command &command) {
   return command.kind == CommandKind::conv || command.kind == CommandKind::conv_backward_data ||
          command.kind == CommandKind::conv_backward_weights;
-}
-
-static std::vector<const Command *> convolutionsOf(const Program &program) {
-  std::vector<const Command *> found;
-  for (const auto &[name, entry] : program.entries)
-    for (const Command &command : entry.commands)
-      if (isConvolution(command))
-        found.push_back(&command);
-  return found;
 }
 
 /// Of the library: empty, or the function that it lacks of those that this file and the frontend
@@ -81,50 +67,72 @@ static std::string missingFunction(void *library) {
   return "";
 }
 
+/// The first call of any function makes cuDNN open this part of itself, and end the process where
+/// that fails. Opens it before, where cuDNN looks: beside the library, then where the loader does.
+/// Empty, or why that is not possible.
+static std::string openGraphPart(void *library) {
+  constexpr const char *kName = "libcudnn_graph.so.9";
+  constexpr int kHow = RTLD_NOW | RTLD_LOCAL;
+  link_map *loaded = nullptr;
+  std::filesystem::path beside;
+  if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void *>(&loaded)) == 0)
+    beside = std::filesystem::path(loaded->l_name).parent_path() / kName;
+  if (void *first = dlopen(kName, kHow | RTLD_NOLOAD)) // what cuDNN would get
+    return first == dlopen(beside.c_str(), kHow | RTLD_NOLOAD)
+               ? ""
+               : std::string("another one's part ") + kName + " is in use";
+  if (beside.is_absolute() && dlopen(beside.c_str(), kHow))
+    return "";
+  if (dlopen(kName, kHow))
+    return "";
+  const char *why = dlerror();
+  return std::string("its part ") + kName + " does not open: " + (why ? why : "");
+}
+
+/// The function of a library that the frontend does not know yet.
+template <typename Function> static Function *find(void *library, const char *name) {
+  return reinterpret_cast<Function *>(dlsym(library, name));
+}
+
 std::unique_ptr<Dnn> Dnn::open(const Gpu &gpu, CUstream stream, const Program &program,
                                const std::string &folder) {
-  const char *isWanted = std::getenv("MPC_CUDA_DNN");
-  std::vector<const Command *> convolutions = convolutionsOf(program);
-  if ((isWanted && std::strcmp(isWanted, "0") == 0) || convolutions.empty())
-    return nullptr;
+  static const LibraryUse kUse{"MPC_CUDA_DNN",
+                               {"libcudnn.so.9"},
+                               "cuDNN",
+                               "convolutions",
+                               "nvidia-cudnn-cu12 nvidia-cuda-nvrtc-cu12",
+                               isConvolution};
   cudnnHandle_t handle = nullptr;
   auto start = [&](void *opened) -> std::string {
     if (std::string missing = missingFunction(opened); !missing.empty())
       return "it has no function " + missing;
-    auto number = [&](const char *function) {
-      return reinterpret_cast<decltype(&::cudnnGetVersion)>(dlsym(opened, function))();
-    };
-    size_t version = number("cudnnGetVersion"), cuda = number("cudnnGetCudartVersion");
+    if (std::string problem = openGraphPart(opened); !problem.empty())
+      return problem;
+    size_t version = find<decltype(cudnnGetVersion)>(opened, "cudnnGetVersion")(),
+           cuda = find<decltype(cudnnGetCudartVersion)>(opened, "cudnnGetCudartVersion")();
     if (version < kLeastVersion || version >= kEndVersion)
-      return "it is of version " + dnnVersionText(version) + ", and 9 is needed";
+      return "it is of version " + libraryVersionText(version) + ", and 9 is needed";
     if (static_cast<int>(cuda / 1000) > gpu.driverVersion() / 1000)
       return "it is for CUDA " + versionText(static_cast<int>(cuda)) +
              ", and the driver is of CUDA " + versionText(gpu.driverVersion());
-    fe::cudnn_dlhandle = opened; // for good: a second one would get the first one's functions
-    cudnnStatus_t status = fe::detail::create_handle(&handle);
-    return status == CUDNN_STATUS_SUCCESS ? "" : "it does not start: " + fe::to_string(status);
+    if (cudnnStatus_t status = find<decltype(cudnnCreate)>(opened, "cudnnCreate")(&handle))
+      return std::string("it does not start: ") +
+             find<decltype(cudnnGetErrorString)>(opened, "cudnnGetErrorString")(status);
+    return "";
   };
-  Library library = openLibrary({"libcudnn.so.9"}, folder, start);
-  if (!library.handle) {
-    if (folder.empty())
-      noteAbsence("convolutions", "cuDNN", "nvidia-cudnn-cu12 nvidia-cuda-nvrtc-cu12",
-                  library.problem);
+  fe::cudnn_dlhandle = openFor(program, kUse, folder, start);
+  if (!fe::cudnn_dlhandle)
     return nullptr;
-  }
   std::unique_ptr<Dnn> dnn(new Dnn(handle));
   if (cudnnStatus_t status = fe::detail::set_stream(handle, stream); status != CUDNN_STATUS_SUCCESS)
     throw Error(dnn->name() + " does not take the stream: " + fe::to_string(status));
-  dnn->prepare(convolutions);
   return dnn;
 }
-
-Dnn::Dnn(cudnnContext *handle)
-    : handle(handle, [](cudnnContext *old) { fe::detail::destroy_handle(old); }) {}
 
 Dnn::~Dnn() = default;
 
 std::string Dnn::name() const {
-  return "cuDNN " + dnnVersionText(fe::detail::get_backend_version());
+  return "cuDNN " + libraryVersionText(fe::detail::get_backend_version());
 }
 
 //===----------------------------------------------------------------------------===//
@@ -190,7 +198,7 @@ struct Convolution {
   fe::DataType_t operandType, resultType;
   std::optional<fe::DataType_t> bias;
   /// What makes the result of the sum: + bias, relu, or one rounding alone.
-  std::vector<fe::PointwiseMode_t> epilogue;
+  std::vector<cudnnPointwiseMode_t> epilogue;
   Extents prePads, postPads, strides, dilations;
 
   const Dense &result() const {
@@ -238,12 +246,12 @@ Convolution::Convolution(const Command &c)
   output = activation(outputOperand);
   if (c.bias.present) {
     bias = dataType(c.bias.type);
-    epilogue.push_back(fe::PointwiseMode_t::ADD);
+    epilogue.push_back(CUDNN_POINTWISE_ADD);
   }
   if (c.relu)
-    epilogue.push_back(fe::PointwiseMode_t::RELU_FWD);
+    epilogue.push_back(CUDNN_POINTWISE_RELU_FWD);
   if (epilogue.empty() && resultType != operandType)
-    epilogue.push_back(fe::PointwiseMode_t::IDENTITY);
+    epilogue.push_back(CUDNN_POINTWISE_IDENTITY);
   size_t dimensions = c.strides.size();
   prePads.assign(c.pads.begin(), c.pads.begin() + dimensions);
   postPads.assign(c.pads.begin() + dimensions, c.pads.end());
@@ -299,11 +307,14 @@ private:
   }
   void convolve(const Convolution &c, const fe::Tensor_v8 &image, const fe::Tensor_v8 &filter,
                 const fe::Tensor_v8 &output);
+  /// What the epilogue makes of the sums.
+  void append(const Convolution &c, fe::Tensor_v8 sums);
   /// to = mode(from, with), `with` being for the sum alone.
-  void pointwise(fe::PointwiseMode_t mode, const fe::Tensor_v8 &from, const fe::Tensor_v8 *with,
+  void pointwise(cudnnPointwiseMode_t mode, const fe::Tensor_v8 &from, const fe::Tensor_v8 *with,
                  const fe::Tensor_v8 &to);
 
-  std::vector<fe::Operation_v8> list;
+  std::optional<fe::Operation_v8> convolution;
+  std::vector<fe::ManagedOpaqueDescriptor> list, parts; ///< operations, and what those refer to
   std::optional<fe::OperationGraph_v8> graph;
 };
 } // namespace
@@ -317,14 +328,23 @@ OperationSet::OperationSet(cudnnHandle_t handle, const Convolution &c) {
   fe::Tensor_v8 image = part(kImage, c.image), filter = part(kFilter, c.filter),
                 output = part(kOutput, c.output);
   convolve(c, image, filter, output);
-  fe::Tensor_v8 value = c.kind == CommandKind::conv                 ? std::move(output)
-                        : c.kind == CommandKind::conv_backward_data ? std::move(image)
-                                                                    : std::move(filter);
+  append(c, c.kind == CommandKind::conv                 ? std::move(output)
+            : c.kind == CommandKind::conv_backward_data ? std::move(image)
+                                                        : std::move(filter));
+  fe::OperationGraphBuilder_v8 builder;
+  builder.setHandle(handle).setOperationGraph(0, nullptr); // it counts from -1 otherwise
+  for (const fe::ManagedOpaqueDescriptor &operation : list)
+    builder.addOperation(operation);
+  graph = builder.build();
+}
+
+void OperationSet::append(const Convolution &c, fe::Tensor_v8 sums) {
+  fe::Tensor_v8 value = std::move(sums);
   for (size_t i = 0; i < c.epilogue.size(); ++i) {
     bool isLast = i + 1 == c.epilogue.size();
     fe::Tensor_v8 next = tensor(isLast ? kResult : kBetween, c.result(),
                                 isLast ? c.resultType : fe::DataType_t::FLOAT, !isLast);
-    if (c.epilogue[i] == fe::PointwiseMode_t::ADD) {
+    if (c.epilogue[i] == CUDNN_POINTWISE_ADD) {
       Extents extents(c.output.extents.size(), 1);
       extents[1] = c.output.extents[1];
       Dense perFeature{extents, Extents(extents.size(), extents[1]), *c.bias};
@@ -336,13 +356,6 @@ OperationSet::OperationSet(cudnnHandle_t handle, const Convolution &c) {
     }
     value = std::move(next);
   }
-  std::vector<const fe::Operation_v8 *> operations;
-  for (const fe::Operation_v8 &operation : list)
-    operations.push_back(&operation);
-  graph = fe::OperationGraphBuilder_v8()
-              .setHandle(handle)
-              .setOperationGraph(static_cast<int64_t>(operations.size()), operations.data())
-              .build();
 }
 
 void OperationSet::convolve(const Convolution &c, const fe::Tensor_v8 &image,
@@ -370,19 +383,53 @@ void OperationSet::convolve(const Convolution &c, const fe::Tensor_v8 &image,
     builder.setdxDesc(image).setwDesc(filter).setdyDesc(output);
   else
     builder.setxDesc(image).setdwDesc(filter).setdyDesc(output);
-  list.push_back(builder.build());
+  convolution.emplace(builder.build());
+  list.push_back(convolution->get_desc());
 }
 
-void OperationSet::pointwise(fe::PointwiseMode_t mode, const fe::Tensor_v8 &from,
+template <typename T>
+static void set(const fe::ManagedOpaqueDescriptor &descriptor, cudnnBackendAttributeName_t name,
+                cudnnBackendAttributeType_t type, T value) {
+  cudnnStatus_t status =
+      fe::detail::set_attribute(descriptor->get_backend_descriptor(), name, type, 1, &value);
+  if (status != CUDNN_STATUS_SUCCESS)
+    throw fe::cudnnException("an attribute cannot be set", status);
+}
+
+static void finalize(const fe::ManagedOpaqueDescriptor &descriptor) {
+  cudnnStatus_t status = fe::detail::finalize(descriptor->get_backend_descriptor());
+  if (status != CUDNN_STATUS_SUCCESS)
+    throw fe::cudnnException("a descriptor cannot be finalized", status);
+}
+
+// Not by the frontend: of the bound of its relu, infinite as it may be, it makes the largest
+// number.
+void OperationSet::pointwise(cudnnPointwiseMode_t mode, const fe::Tensor_v8 &from,
                              const fe::Tensor_v8 *with, const fe::Tensor_v8 &to) {
-  // Its default is that NaN stays NaN.
-  fe::PointWiseDesc_v8 description =
-      fe::PointWiseDescBuilder_v8().setMode(mode).setComputeType(fe::DataType_t::FLOAT).build();
-  fe::OperationBuilder_v8 builder(fe::DescriptorType_t::OPERATION_POINTWISE_DESCRIPTOR);
-  builder.setpwDesc(description).setxDesc(from).setyDesc(to);
+  auto what = fe::make_shared_backend_pointer(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  set(what, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
+  set(what, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+  if (mode == CUDNN_POINTWISE_RELU_FWD) {
+    set(what, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION,
+        CUDNN_PROPAGATE_NAN);
+    set(what, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE, 0.0);
+    set(what, CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, CUDNN_TYPE_DOUBLE,
+        std::numeric_limits<double>::infinity());
+    set(what, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, 0.0);
+  }
+  finalize(what);
+  auto operation = fe::make_shared_backend_pointer(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  auto refer = [&](cudnnBackendAttributeName_t name, const fe::ManagedOpaqueDescriptor &part) {
+    set(operation, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, part->get_backend_descriptor());
+    parts.push_back(part);
+  };
+  refer(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, what);
+  refer(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, from.get_desc());
   if (with)
-    builder.setbDesc(*with);
-  list.push_back(builder.build());
+    refer(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, with->get_desc());
+  refer(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to.get_desc());
+  finalize(operation);
+  list.push_back(operation);
 }
 
 /// What cuDNN says of an engine's numbers or behavior.
@@ -413,15 +460,11 @@ static bool isExact(const fe::ManagedOpaqueDescriptor &configuration, fe::DataTy
     throw fe::cudnnException("an engine cannot be read", status);
   auto numbers = notesOf<cudnnBackendNumericalNote_t>(raw, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                                       CUDNN_TYPE_NUMERICAL_NOTE);
-  for (cudnnBackendNumericalNote_t inexact :
-       {CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
-        CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
-        CUDNN_NUMERICAL_NOTE_WINOGRAD, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4,
-        CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13})
-    if (numbers.count(inexact))
-      return false;
-  // Tensor cores multiply no f32.
-  if (operandType == fe::DataType_t::FLOAT && numbers.count(CUDNN_NUMERICAL_NOTE_TENSOR_CORE))
+  // A note that is not known, of a later version, may mean anything. Tensor cores multiply no f32.
+  numbers.erase(CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP);
+  if (operandType != fe::DataType_t::FLOAT)
+    numbers.erase(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+  if (!numbers.empty())
     return false;
   auto behavior = notesOf<cudnnBackendBehaviorNote_t>(raw, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
                                                       CUDNN_TYPE_BEHAVIOR_NOTE);
@@ -446,9 +489,36 @@ static std::vector<int64_t> idsOf(const Convolution &c) {
   return {kImage, kFilter, result(kOutput)};
 }
 
+/// Plans are made, or, null, cannot be.
+struct Dnn::Made {
+  std::map<Convolution, std::shared_ptr<Plan>> plans;
+};
+
+/// Of a plan, or a whole convolution, that does not come about. That cuDNN does not do it is an
+/// answer; of anything else a line on stderr tells, once. Throws Error where memory or the GPU has
+/// failed: then there is more amiss than a convolution.
+static void passOver(const fe::cudnnException &failed, const std::string &node) {
+  cudnnStatus_t status = failed.error_status;
+  auto category = CUDNN_STATUS_CATEGORY(status);
+  // NVRTC's no, to an engine that is compiled.
+  if (category == CUDNN_STATUS_NOT_SUPPORTED ||
+      status == CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED)
+    return;
+  std::string text =
+      "cuDNN makes no plan for the convolution of '" + node + "': " + fe::to_string(status);
+  if (category == CUDNN_STATUS_EXECUTION_FAILED ||
+      status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+      status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+    throw Error(text + "; MPC_CUDA_DNN=0 in the environment runs it as a generated kernel");
+  static bool isTold = false;
+  if (!std::exchange(isTold, true))
+    std::fprintf(stderr, "note: %s; another engine, or a generated kernel, takes its place\n",
+                 text.c_str());
+}
+
 /// The first of cuDNN's proposals that is exact and comes about.
-static std::optional<fe::ExecutionPlan_v8> chooseEngine(cudnnHandle_t handle,
-                                                        const Convolution &convolution) {
+static std::optional<fe::ExecutionPlan_v8>
+chooseEngine(cudnnHandle_t handle, const Convolution &convolution, const std::string &node) {
   OperationSet set(handle, convolution);
   auto heuristics = fe::EngineHeuristicsBuilder_v8()
                         .setOperationGraph(set.operations())
@@ -468,24 +538,29 @@ static std::optional<fe::ExecutionPlan_v8> chooseEngine(cudnnHandle_t handle,
                       .build();
       if (plan.getWorkspaceSize() <= kMostWorkspace)
         return plan;
-    } catch (const fe::cudnnException &) { // the next one may
+    } catch (const fe::cudnnException &failed) {
+      passOver(failed, node);
     }
   }
   return std::nullopt;
 }
 
-void Dnn::prepare(const std::vector<const Command *> &convolutions) {
-  std::map<Convolution, std::shared_ptr<Plan>> made;
-  for (const Command *command : convolutions) {
-    if (!canBeAsked(*command))
+Dnn::Dnn(cudnnContext *handle)
+    : handle(handle, [](cudnnContext *old) { fe::detail::destroy_handle(old); }),
+      made(std::make_unique<Made>()) {}
+
+void Dnn::prepare(const std::vector<const Command *> &commands) {
+  for (const Command *command : commands) {
+    if (!isConvolution(*command) || !asked.insert(command).second || !canBeAsked(*command))
       continue;
     Convolution convolution(*command);
-    auto [known, isNew] = made.try_emplace(convolution);
+    auto [known, isNew] = made->plans.try_emplace(convolution);
     if (isNew)
       try {
-        if (auto plan = chooseEngine(handle, convolution))
+        if (auto plan = chooseEngine(handle, convolution, command->node))
           known->second = std::make_shared<Plan>(Plan{std::move(*plan), idsOf(convolution)});
-      } catch (const fe::cudnnException &) { // it knows no such convolution
+      } catch (const fe::cudnnException &failed) {
+        passOver(failed, command->node);
       }
     if (!known->second)
       continue;

@@ -3,7 +3,8 @@
 // As Blas.h does for matrix products: where cuDNN 9 is there, it takes the convolutions and their
 // gradients that it can compute as exactly as generated kernels do: operands as they are, sums in
 // f32, one rounding at the end, the same bits in every run. Plans are made and memory is sized
-// before the first step.
+// before an entry point is recorded: some plans are compiled for seconds, and most runs need but a
+// few of a program's entry points.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -14,6 +15,7 @@
 #include "runtime/cuda/Gpu.h"
 #include <map>
 #include <memory>
+#include <set>
 
 struct cudnnContext; ///< cuDNN's handle
 
@@ -21,10 +23,8 @@ namespace mpc::cuda {
 
 class Dnn {
 public:
-  /// cuDNN (of `folder` alone, if that is not empty: Libraries.h), ready for the program's
-  /// convolutions, which it gives to `stream`; null where there are none, where MPC_CUDA_DNN=0 asks
-  /// for generated kernels, and where no library serves, which a line on stderr tells, but in the
-  /// simulator.
+  /// cuDNN, for the program's convolutions, which it gives to `stream`; null where generated
+  /// kernels execute all of them (openFor() in Libraries.h).
   static std::unique_ptr<Dnn> open(const Gpu &gpu, CUstream stream, const Program &program,
                                    const std::string &folder);
   ~Dnn();
@@ -32,8 +32,11 @@ public:
   std::string name() const; ///< "cuDNN 9.10"
   bool executes(const Command &command) const { return plans.count(&command) != 0; }
 
-  /// What convolutions need beside their operands; to be given before the first one runs. Work of
-  /// one stream may share it.
+  /// Makes plans for those of the commands that are convolutions which the library computes
+  /// exactly, before they run first. Throws Error where memory or the GPU fails.
+  void prepare(const std::vector<const Command *> &commands);
+  /// What the convolutions so far prepared need beside their operands; to be given before they run.
+  /// Work of one stream may share it.
   uint64_t workspaceBytes() const { return neededBytes; }
   void use(CUdeviceptr memory) { workspace = memory; }
 
@@ -45,12 +48,13 @@ public:
 
 private:
   struct Plan;
+  struct Made; ///< plans, by what they compute
 
   explicit Dnn(cudnnContext *handle);
-  /// Makes plans for those that the library computes exactly.
-  void prepare(const std::vector<const Command *> &convolutions);
 
   Owned<cudnnContext *> handle;
+  std::set<const Command *> asked;
+  std::unique_ptr<Made> made;
   std::map<const Command *, std::shared_ptr<Plan>> plans; ///< equal commands share one
   uint64_t neededBytes = 0;
   CUdeviceptr workspace = 0;

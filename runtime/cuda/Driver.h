@@ -57,7 +57,9 @@
   X(cuGraphExecDestroy)
 
 // Those that a driver of CUDA 12.1 may lack; null where it does.
-#define MPC_CUDA_LATER_FUNCTIONS(X) X(cuFuncGetParamInfo) // 12.4
+#define MPC_CUDA_LATER_FUNCTIONS(X)                                                                \
+  X(cuFuncGetParamInfo) /* 12.4 */                                                                 \
+  X(cuFuncLoad)         /* 12.4 */
 
 namespace mpc::cuda {
 

@@ -100,20 +100,46 @@ CUfunction Gpu::function(CUmodule module, const std::string &symbol) const {
   return function;
 }
 
+void Gpu::load(CUfunction function) const {
+  if (driver.cuFuncLoad)
+    checkRun(driver.cuFuncLoad(function), "loading a kernel failed");
+}
+
+/// After these the context is of no more use.
+static bool isSticky(CUresult result) {
+  switch (result) {
+  case CUDA_ERROR_ILLEGAL_ADDRESS:
+  case CUDA_ERROR_MISALIGNED_ADDRESS:
+  case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+  case CUDA_ERROR_LAUNCH_FAILED:
+  case CUDA_ERROR_LAUNCH_TIMEOUT:
+  case CUDA_ERROR_ECC_UNCORRECTABLE:
+  case CUDA_ERROR_HARDWARE_STACK_ERROR:
+  case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+  case CUDA_ERROR_INVALID_PC:
+  case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+  case CUDA_ERROR_ASSERT:
+    return true;
+  default:
+    return false;
+  }
+}
+
 void Gpu::checkParameters(CUfunction function, const std::string &symbol,
                           const std::vector<size_t> &bytes) const {
   if (!driver.cuFuncGetParamInfo)
     return;
-  size_t offset = 0, size = 0;
-  bool isEqual =
-      driver.cuFuncGetParamInfo(function, bytes.size(), &offset, &size) == CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < bytes.size() && isEqual; ++i)
-    isEqual =
-        driver.cuFuncGetParamInfo(function, i, &offset, &size) == CUDA_SUCCESS && size == bytes[i];
-  if (!isEqual)
-    throw Error("the GPU kernel '" + symbol +
-                "' takes other parameters than the compiled program gives it (compile the model "
-                "again)");
+  for (size_t i = 0; i <= bytes.size(); ++i) {
+    size_t offset = 0, size = 0;
+    CUresult result = driver.cuFuncGetParamInfo(function, i, &offset, &size);
+    if (isSticky(result))
+      checkRun(result, "asking for a kernel's parameters failed");
+    bool isOther = i == bytes.size() || size != bytes[i]; // one more than there are, or another one
+    if (result == CUDA_SUCCESS && isOther)
+      throw Error("the GPU kernel '" + symbol +
+                  "' takes other parameters than the compiled program gives it (compile the model "
+                  "again)");
+  }
 }
 
 Graph Gpu::capture(CUstream stream, const std::function<void()> &issue) const {
@@ -183,26 +209,10 @@ void Gpu::synchronize(CUevent event) const {
 }
 
 void Gpu::checkRun(CUresult result, const char *what) const {
-  switch (result) {
-  case CUDA_SUCCESS:
-    return;
-  // After these the context is of no more use.
-  case CUDA_ERROR_ILLEGAL_ADDRESS:
-  case CUDA_ERROR_MISALIGNED_ADDRESS:
-  case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-  case CUDA_ERROR_LAUNCH_FAILED:
-  case CUDA_ERROR_LAUNCH_TIMEOUT:
-  case CUDA_ERROR_ECC_UNCORRECTABLE:
-  case CUDA_ERROR_HARDWARE_STACK_ERROR:
-  case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-  case CUDA_ERROR_INVALID_PC:
-  case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-  case CUDA_ERROR_ASSERT:
+  if (isSticky(result))
     throw Error(std::string(what) + ": device " + std::to_string(number) + " (" + deviceName +
                 ") reports: " + driver.text(result) +
                 "; nothing more can run on it in this process. Checkpoints that were written are "
                 "whole: go on with train --resume");
-  default:
-    driver.check(result, what);
-  }
+  driver.check(result, what);
 }

@@ -45,8 +45,11 @@ public:
   /// Loads an image of kernels; PTX is compiled by the driver.
   Module load(const void *image) const;
   CUfunction function(CUmodule module, const std::string &symbol) const;
-  /// Throws Error unless the function takes parameters of just these bytes; a driver that cannot
-  /// tell is believed.
+  /// Loads the function now, where the driver can be told to: else at its first launch at the
+  /// latest.
+  void load(CUfunction function) const;
+  /// Throws Error where the driver says that the function takes other parameters than of these
+  /// bytes; one that cannot tell is believed.
   void checkParameters(CUfunction function, const std::string &symbol,
                        const std::vector<size_t> &bytes) const;
   /// The work that `issue` gives to the stream, as a graph that can be launched again and again.

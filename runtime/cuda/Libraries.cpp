@@ -2,10 +2,12 @@
 
 #include "runtime/cuda/Libraries.h"
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <filesystem>
@@ -13,6 +15,7 @@
 #include <set>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace mpc;
@@ -30,6 +33,41 @@ static std::vector<std::string> split(const std::string &text, char separator) {
       parts.push_back(text.substr(begin, end - begin));
   }
   return parts;
+}
+
+using Time = std::chrono::steady_clock::time_point;
+
+static int millisecondsUntil(Time end) {
+  auto left = end - std::chrono::steady_clock::now();
+  return std::max<int>(0, std::chrono::duration_cast<std::chrono::milliseconds>(left).count());
+}
+
+/// Everything up to the end of a pipe; false where that does not come in time.
+static bool readAll(int pipe, Time end, std::string &text) {
+  char piece[4096];
+  for (;;) {
+    pollfd readable{pipe, POLLIN, 0};
+    int ready = poll(&readable, 1, millisecondsUntil(end));
+    if (ready < 0 && errno == EINTR)
+      continue;
+    ssize_t bytes = ready > 0 ? read(pipe, piece, sizeof piece) : -1;
+    if (bytes <= 0)
+      return bytes == 0;
+    text.append(piece, bytes);
+  }
+}
+
+/// Waits for a child's end, which comes at the latest at `end`: a program may close its output and
+/// go on.
+static void await(pid_t child, Time end) {
+  pid_t ended;
+  while ((ended = waitpid(child, nullptr, WNOHANG)) == 0 && millisecondsUntil(end) > 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (ended != 0)
+    return;
+  kill(child, SIGKILL);
+  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
 }
 
 /// What a program on PATH writes to its standard output, or nothing.
@@ -53,23 +91,9 @@ static std::string outputOf(const std::vector<const char *> &command) {
   std::string text;
   if (failed == 0) {
     auto end = std::chrono::steady_clock::now() + kPatience;
-    char piece[4096];
-    for (ssize_t bytes = 1; bytes > 0;) {
-      auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-          end - std::chrono::steady_clock::now());
-      pollfd readable{ends[0], POLLIN, 0};
-      bool isLate = left.count() <= 0 || poll(&readable, 1, static_cast<int>(left.count())) == 0;
-      if (isLate) {
-        kill(child, SIGKILL);
-        text.clear();
-        break;
-      }
-      bytes = read(ends[0], piece, sizeof piece);
-      if (bytes > 0)
-        text.append(piece, bytes);
-    }
-    while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-    }
+    if (!readAll(ends[0], end, text))
+      text.clear();
+    await(child, end);
   }
   close(ends[0]);
   return text;
@@ -137,14 +161,34 @@ Library cuda::openLibrary(const std::vector<std::string> &names, const std::stri
   return library;
 }
 
-void cuda::noteAbsence(const std::string &work, const std::string &library,
-                       const std::string &packages, const std::string &problem) {
+/// Says once that generated kernels do what the library would.
+static void noteAbsence(const LibraryUse &use, const std::string &problem) {
   static std::set<std::string> told;
-  if (told.insert(library).second)
+  if (told.insert(use.library).second)
     std::fprintf(stderr,
                  "note: %s run as generated kernels, since NVIDIA's %s %s: install it (python3 -m "
                  "pip install %s), or name its folder in MPC_CUDA_LIBS\n",
-                 work.c_str(), library.c_str(),
+                 use.work, use.library,
                  problem.empty() ? "was not found" : ("cannot be used (" + problem + ")").c_str(),
-                 packages.c_str());
+                 use.packages);
+}
+
+void *cuda::openFor(const Program &program, const LibraryUse &use, const std::string &folder,
+                    const std::function<std::string(void *)> &check) {
+  auto hasWork = [&](const auto &entry) {
+    return std::any_of(entry.second.commands.begin(), entry.second.commands.end(), use.isFor);
+  };
+  const char *isWanted = std::getenv(use.variable);
+  if ((isWanted && std::strcmp(isWanted, "0") == 0) ||
+      std::none_of(program.entries.begin(), program.entries.end(), hasWork))
+    return nullptr;
+  Library library = openLibrary(use.names, folder, check);
+  if (!library.handle && folder.empty())
+    noteAbsence(use, library.problem);
+  return library.handle;
+}
+
+std::string cuda::libraryVersionText(size_t version) {
+  size_t unit = version < 90000 ? 1000 : 10000;
+  return std::to_string(version / unit) + "." + std::to_string(version % unit / 100);
 }

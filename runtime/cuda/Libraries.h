@@ -8,6 +8,7 @@
 #ifndef MPC_RUNTIME_CUDA_LIBRARIES_H
 #define MPC_RUNTIME_CUDA_LIBRARIES_H
 
+#include "runtime/core/Program.h"
 #include <functional>
 #include <string>
 #include <vector>
@@ -30,10 +31,22 @@ struct Library {
 Library openLibrary(const std::vector<std::string> &names, const std::string &folder,
                     const std::function<std::string(void *handle)> &check);
 
-/// Says once on stderr that generated kernels do what `library` would: its Library::problem, and
-/// the packages to install.
-void noteAbsence(const std::string &work, const std::string &library, const std::string &packages,
-                 const std::string &problem);
+/// What a library does for a program, and what is told where it is absent.
+struct LibraryUse {
+  const char *variable;           ///< of the environment: "0" asks for generated kernels
+  std::vector<std::string> names; ///< of openLibrary()
+  const char *library, *work, *packages;
+  bool (*isFor)(const Command &command); ///< what it can be asked for
+};
+
+/// Opens the library with openLibrary(). Null where the program has nothing for it, where generated
+/// kernels are asked for, and where none serves, which a line on stderr tells once, but in the
+/// simulator (a `folder` that is not empty).
+void *openFor(const Program &program, const LibraryUse &use, const std::string &folder,
+              const std::function<std::string(void *handle)> &check);
+
+/// "12.9" of 120900. Versions before cuBLAS 11 and cuDNN 9 counted 1000 · major, some of them.
+std::string libraryVersionText(size_t version);
 
 } // namespace mpc::cuda
 

@@ -9,13 +9,14 @@ from compare import Reference, trace_of, worst
 from session import dataset, events, last_words
 
 LIMIT = {False: 60, True: 900}  # seconds of one program, by whether it runs on the simulator
+SLOW_LIMIT = 180  # where cuDNN may compile: in half precision it takes seconds for every shape of a filter's gradient
 
 
 class Case:
     """One program, its products and convolutions done by `products` (results.py)."""
 
-    def __init__(self, session, results, lock, reference, model, program, products):
-        self.session, self.results, self.lock, self.reference = session, results, lock, reference
+    def __init__(self, session, results, lock, reference, model, program, products, share):
+        self.session, self.results, self.lock, self.reference, self.share = session, results, lock, reference, share
         self.model, self.program, self.products = model, program, products
         self.folder = session.work / f"{program['program']}.{products}"
         self.folder.mkdir()
@@ -26,8 +27,11 @@ class Case:
                                     products=self.products, **more)
 
     def run(self, command, *options):
-        limit = min(LIMIT[self.session.simulated], self.session.budget.left())
-        return self.session.run(self.model, self.program, self.products, limit, command, *options)
+        limit = SLOW_LIMIT if self.products in ("default", "library") and not self.session.simulated else LIMIT[self.session.simulated]
+        return self.session.run(self.model, self.program, self.products, min(limit, self.session.budget.left(self.share)), command, *options)
+
+    def failure(self, done):
+        return self.session.failure(done, self.share)
 
     def train(self, name, *options):
         """A run in the folder `name`, its metrics beside it."""
@@ -43,9 +47,10 @@ class Case:
 
     def check(self):
         """All checks of this case; the end of the run's metrics, or None where it did not end."""
-        done = self.train("whole")
+        half = self.session.manifest["steps"] // 2
+        done = self.train("whole", "--checkpoint-every", half, "--keep", 3)
         if done.code:
-            self.add("training", *self.session.failure(done))
+            self.add("training", *self.failure(done))
             return None
         [end] = events(self.folder / "whole.jsonl", "end")
         if self.products == "default":
@@ -54,7 +59,9 @@ class Case:
         self.add("memory", True, device_bytes=end["device_memory_bytes"], process_bytes=end["peak_memory_bytes"],
                  library_commands=end["library_commands"], generated_commands=end["generated_commands"], device=end["device"])
         self.check_arrays()
-        self.check_overflow()
+        # A start may take cuDNN long, and the loss scaler is the same without it.
+        if "cuDNN" not in end["device"]:
+            self.check_overflow()
         self.check_resumed()
         return end
 
@@ -64,7 +71,7 @@ class Case:
             file = self.folder / f"{kind}.npz"
             done = self.run(*command, "-o", file)
             if done.code:
-                self.add(kind, *self.session.failure(done))
+                self.add(kind, *self.failure(done))
                 continue
             arrays = load_npz(file)
             arrays.pop("loss_scale", None)
@@ -79,29 +86,35 @@ class Case:
         done = self.run("train", "--data", data, *self.program["options"], *self.program["overflow"], "--no-shuffle", "--steps", 3, "--log-every", 0,
                         "--metrics", metrics)
         if done.code:
-            return self.add("overflow", *self.session.failure(done))
+            return self.add("overflow", *self.failure(done))
         figure = self.reference.overflow(trace_of(metrics))
         self.add("overflow", figure.share <= 1, figure.detail)
 
     def check_resumed(self):
-        """A run that is stopped half-way and resumed ends with the bits of one that is not; if not, two whole runs tell why."""
-        for options in (["--stop-after", self.session.manifest["steps"] // 2], ["--resume"]):
-            done = self.train("parts", *options)
-            if done.code:
-                return self.add("resumed", *self.session.failure(done))
+        """A run that goes on from a checkpoint half-way ends with the bits of the one that wrote it; if not, a second whole run tells why."""
+        begun = self.folder / "parts"
+        begun.mkdir()
+        for file in self.checkpoints("whole")[:-1]:
+            shutil.move(str(file), str(begun))
+        done = self.train("parts", "--resume")
+        if done.code:
+            return self.add("resumed", *self.failure(done))
         if self.last("parts") == self.last("whole"):
             return self.add("resumed", True)
         done = self.train("again")
         why = last_words(done) if done.code else "a second whole run too" if self.last("again") != self.last("whole") else "a second whole run does not"
         return self.add("resumed", False, f"the resumed run ends with other weights than the whole one; {why}")
 
+    def checkpoints(self, name):
+        return sorted((self.folder / name).glob("step-*.safetensors"))
+
     def last(self, name):
-        return sorted((self.folder / name).glob("step-*.safetensors"))[-1].read_bytes()
+        return self.checkpoints(name)[-1].read_bytes()
 
 
-def check_case(case, share):
+def check_case(case):
     """The end of the run's metrics, or None."""
-    if case.session.budget.left(share) <= 0:
+    if case.session.budget.left(case.share) <= 0:
         case.add("training", None, "no time left")
         return None
     try:
@@ -131,8 +144,8 @@ def check_all(session, results, pool, share):
     own.sort(key=lambda pair: ("fp32", "fp16", "bf16").index(pair[1]["precision"]))
     for products in ("default", "generated", "cublaslt"):
         wanted = [(model, program) for model, program in own if products == "default" or differs(products, ends.get((program["program"], "library")))]
-        cases = [Case(session, results, lock, references[model["name"]], model, program, products) for model, program in wanted]
-        for case, end in zip(cases, pool.map(lambda case: check_case(case, share), cases)):
+        cases = [Case(session, results, lock, references[model["name"]], model, program, products, share) for model, program in wanted]
+        for case, end in zip(cases, pool.map(check_case, cases)):
             if end:
                 ends[case.program["program"], case.products] = end
     return ends

@@ -16,6 +16,7 @@ from session import end_group, events
 BENCH = Path(__file__).resolve().parent.parent.parent / "bench"
 SECONDS = 0.8  # of one measurement
 LIMIT = {False: 40, True: 900}  # seconds of one process, by whether it runs on the simulator
+SLOW_LIMIT = 150  # where cuDNN may compile
 READY = 90  # seconds that a group of PyTorch's processes may load and compile
 # An epoch's end waits for the GPU, so an epoch has some batches, as far as its files stay small.
 EPOCH_BATCHES, EPOCH_BYTES = 40, 64 << 20
@@ -57,8 +58,8 @@ def measure(session, model, program, products, steps, share):
         data, metrics = epoch_data(session, model, program["batch"], folder), folder / "metrics.jsonl"
         # The rate has nothing to do with the time, and a low one keeps the numbers finite.
         options = ["1e-6" if before == "--lr" else option for before, option in zip(["", *program["options"]], program["options"])]
-        limit = min(LIMIT[session.simulated], session.budget.left(share))
-        done = session.run(model, program, products, limit, "train", "--data", data, *options, *program["loss_scale"], "--no-shuffle", "--steps", steps,
+        limit = SLOW_LIMIT if products == "library" and not session.simulated else LIMIT[session.simulated]
+        done = session.run(model, program, products, min(limit, session.budget.left(share)), "train", "--data", data, *options, *program["loss_scale"], "--no-shuffle", "--steps", steps,
                            "--log-every", 0, "--metrics", metrics)
         if done.code:
             return (*session.failure(done, share), {})
@@ -70,11 +71,11 @@ def measure(session, model, program, products, steps, share):
     return True, f"{row['ms']:.4g} ms", row
 
 
-def measure_long_enough(session, model, program, products, share):
-    """A first look tells how many steps fit SECONDS; many more than it had are another run."""
+def measure_long_enough(session, model, program, products, is_slow, share):
+    """A first look tells how many steps fit SECONDS; many more than it had are another run, rarely where a start `is_slow`."""
     if session.budget.left(share) <= 0:
         return None, "no time left", {}
-    first = 4 if session.simulated else 20
+    first = 4 if session.simulated else 200 if is_slow else 20
     result, detail, row = measure(session, model, program, products, first, share)
     if row and not session.simulated and row["ms"] * first < SECONDS * 1e3 / 4:
         return measure(session, model, program, products, int(min(SECONDS * 1e3 / row["ms"], 3000)), share)
@@ -88,12 +89,13 @@ def measure_mpc(session, results, ends, share):
         own = {p["precision"]: p["program"] for p in model["programs"] if p["batch"] == model["batch"]}
         for program in model["programs"]:
             ran = [products for products in SYSTEMS if (own[program["precision"]], products) in ends]
-            jobs += [(model, program, products, products == ran[0]) for products in ran]
+            is_slow = any("cuDNN" in ends[own[program["precision"]], products]["device"] for products in ran)
+            jobs += [(model, program, products, products == ran[0], is_slow and products == "library") for products in ran]
     jobs.sort(key=lambda job: (not job[3], job[1]["batch"] != job[0]["batch"], PRECISIONS.index(job[1]["precision"])))
-    for model, program, products, _ in jobs:
+    for model, program, products, _, is_slow in jobs:
         about = {"model": model["name"], "precision": program["precision"], "batch": program["batch"], "products": products,
                  "system": SYSTEMS[products]}
-        result, detail, row = measure_long_enough(session, model, program, products, share)
+        result, detail, row = measure_long_enough(session, model, program, products, is_slow, share)
         results.add("time", result, detail, **about, **row)
 
 

@@ -357,11 +357,30 @@ def test_absent_cublaslt_is_told(bench):
 def test_failing_products(bench):
     """What cuBLASLt answers in the middle of a step is an error with the node's name; nothing fails where it is not used."""
     gpu, data, options = product_run(bench)
-    for n in (1, 6, 12, 14):  # at start, in the first step
+    for n in (1, 6, 12, 14):  # before the first step, and while it is recorded
         done = gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT=f"blas:{n}"))
         require_refusal(done, ["the matrix product of '", "by cuBLASLt 12.9 failed: CUBLAS_STATUS_EXECUTION_FAILED", "MPC_CUDA_BLAS=0"], f"blas:{n}")
     require_success(gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT="blas:1", **GENERATED)), "generated kernels")
     require_refusal(gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT="sticky:4")), "CUDA_ERROR_ILLEGAL_ADDRESS", "sticky")
+
+
+def counts_of(run):
+    return [run.events("end")[0][key] for key in ("library_commands", "generated_commands")]
+
+
+def require_declined_is_generated(run, fault, before):
+    """What a library declines, before the first step or while it is recorded, its generated kernel does, as if the library had never been asked."""
+    trainer, data, options = run
+    whole = trainer.train(data, *options)
+    for n in (1, before + 1):
+        declined = With(trainer, MPC_SIM_FAULT=f"{fault}:{n}").train(data, *options)
+        require(counts_of(declined) == [counts_of(whole)[0] - 1, counts_of(whole)[1] + 1], f"{fault}:{n}: {counts_of(declined)}, else {counts_of(whole)}")
+        require_close(declined.values("loss"), whole.values("loss"), 1e-3, f"losses after {fault}:{n}")
+
+
+def test_declined_products(bench):
+    run = product_run(bench)
+    require_declined_is_generated(run, "blas-unsupported", counts_of(run[0].train(run[1], *run[2]))[0])
 
 
 # ---------------------------------------------------------------- cuDNN
@@ -413,10 +432,6 @@ def convolution_run(bench, precision="fp16"):
     return gpu, gpu.data({input_of("fashion_cnn"): x}, labels), ["--epochs", 1, "--lr", 1e-3, "--no-shuffle"]
 
 
-def counts_of(run):
-    return [run.events("end")[0][key] for key in ("library_commands", "generated_commands")]
-
-
 def test_without_cudnn(bench):
     """A library that is absent, does not start, is too old or too new is no error: generated kernels execute the convolutions. In
     half precision one is left to them anyway: cuDNN has no f32 gradient of a filter over one channel."""
@@ -444,10 +459,29 @@ def test_absent_cudnn_is_told(bench):
 def test_failing_convolutions(bench):
     """What cuDNN answers in the middle of a step is an error with the node's name; nothing fails where it is not used."""
     gpu, data, options = convolution_run(bench)
-    for n in (1, 5, 9, 12):  # at start, in the first step
+    for n in (1, 5, 9, 12):  # before the first step, and while it is recorded
         done = gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT=f"dnn:{n}"))
         require_refusal(done, ["the convolution of '", "by cuDNN 9.10 failed: CUDNN_STATUS_EXECUTION_FAILED", "MPC_CUDA_DNN=0"], f"dnn:{n}")
     require_success(gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT="dnn:1", **KERNELS)), "generated kernels")
+
+
+def test_declined_convolutions(bench):
+    run = convolution_run(bench)
+    require_declined_is_generated(run, "dnn-unsupported", 4)
+
+
+def test_plans_are_made_for_what_runs(bench):
+    """A plan may take seconds: `predict` makes none for gradients. One that fails for want of memory ends the run; of another failure a
+    note tells."""
+    gpu, data, options = convolution_run(bench)
+    x, _ = samples_of("fashion_cnn", 4)
+    inputs, third = {input_of("fashion_cnn"): x}, With(gpu, MPC_SIM_FAULT="plan-memory:3")  # the model has two convolutions
+    require_same_bits(third.predict(inputs), gpu.predict(inputs), "outputs")
+    for n in (1, 3):
+        done = gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT=f"plan-memory:{n}"))
+        require_refusal(done, ["no plan for the convolution of '", "DEVICE_ALLOCATION_FAILED", "MPC_CUDA_DNN=0"], f"plan-memory:{n}")
+    noted = require_success(gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT="plan:1,plan:2")), "plans that fail")
+    require(noted.err.count("note: cuDNN makes no plan for the convolution of '") == 1, noted.err)
 
 
 # ---------------------------------------------------------------- the program as a file

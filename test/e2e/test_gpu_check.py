@@ -23,6 +23,7 @@ import times  # noqa: E402
 import tools  # noqa: E402
 from arrays import Array, load_npz, read_checkpoint, save_npz, seeded_floats, with_seeded, without_seeded  # noqa: E402
 from compare import array_figures, describe_arrays, distances, sampled, worst  # noqa: E402
+from correctness import Case  # noqa: E402
 from results import Results  # noqa: E402
 from session import Budget, Session, execute as execute_limited  # noqa: E402
 
@@ -187,6 +188,15 @@ def test_what_counts_as_off(bench):
     require(share(moved(3e-4)) > 1 and share(moved(0, 1e-4)) > 1, "what is off passes")
     require(share(moved(float("nan"))) > 1 and share({"w": moved(0)["w"]}) > 1, "NaN or a missing array passes")
     require(share({**moved(0), "w": Array((4000,), moved(0)["w"].values)}) > 1, "another shape passes")
+
+
+def test_a_case_keeps_its_time(bench):
+    """A start may take cuDNN minutes; whatever is begun ends with its phase."""
+    limits = []
+    session = SimpleNamespace(simulated=False, budget=Budget(1000), work=bench.folder, run=lambda *words: limits.append(words[3]))
+    for products, share in (("generated", 0.9), ("default", 0.9), ("cublaslt", 0.01)):
+        Case(session, None, lock, None, {"name": "m"}, {"program": "m.fp16"}, products, share).run("train")
+    require(limits[:2] == [60, 180] and 0 < limits[2] <= 10, f"{limits}")
 
 
 def stand_in(bench, name, text):

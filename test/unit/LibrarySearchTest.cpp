@@ -1,6 +1,7 @@
 //===- LibrarySearchTest.cpp - where NVIDIA's libraries are looked for ---------------------===//
 
 #include "runtime/cuda/Libraries.h"
+#include <chrono>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -109,5 +110,17 @@ TEST_F(LibrarySearch, PythonThatFails) {
   for (const char *body : {"exit 1", "echo /dev/null; exit 3", "printf '/\\001\\377/\\n\\n/'"}) {
     addPython(body);
     EXPECT_EQ(open().handle, nullptr);
+  }
+}
+
+// A python3 that does not end is ended, whether or not it has closed its output.
+TEST_F(LibrarySearch, PythonThatHangs) {
+  std::string packages = add("site/nvidia/mpctest/lib/libmpctest.so.1");
+  std::string answer = "echo " + std::string(root / "site") + "; exec /bin/sleep 100";
+  for (const char *output : {" >&-", ""}) {
+    addPython(answer + output);
+    auto began = std::chrono::steady_clock::now();
+    EXPECT_EQ(open().file, *output ? packages : "");
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(50));
   }
 }

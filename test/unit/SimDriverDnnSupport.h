@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstring>
 #include <cudnn.h>
+#include <limits>
 #include <random>
 
 #define MPC_TEST_CUDNN_FUNCTIONS(X)                                                                \
@@ -154,7 +155,8 @@ struct DnnFunctions {
     return made;
   }
   Dnn pointwise(cudnnPointwiseMode_t mode, Dnn x, Dnn b, Dnn y,
-                cudnnNanPropagation_t nan = CUDNN_PROPAGATE_NAN) const {
+                cudnnNanPropagation_t nan = CUDNN_PROPAGATE_NAN,
+                double reluMost = std::numeric_limits<double>::infinity()) const {
     Dnn what = create(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     EXPECT_EQ(set(what, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, std::vector{mode}),
               kDone);
@@ -164,6 +166,9 @@ struct DnnFunctions {
     EXPECT_EQ(set(what, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION,
                   std::vector{nan}),
               kDone);
+    EXPECT_EQ(
+        set(what, CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, CUDNN_TYPE_DOUBLE, std::vector{reluMost}),
+        kDone);
     EXPECT_EQ(cudnnBackendFinalize(what), kDone);
     Dnn made = create(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     EXPECT_EQ(set(made, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, what), kDone);
@@ -208,6 +213,7 @@ struct WantedConvolution {
   bool isChannelsLast = true, isFilterLast = true;
   bool hasBias = false, hasRelu = false, hasIdentity = false;
   cudnnNanPropagation_t nan = CUDNN_PROPAGATE_NAN;
+  double reluMost = std::numeric_limits<double>::infinity(); ///< that relu leaves
   int64_t gap = 0; ///< between the images, in elements of the result
 };
 
@@ -324,7 +330,7 @@ struct SimConvolution : DnnFunctions {
     }
     if (w.hasRelu)
       operations.push_back(
-          finalized(pointwise(CUDNN_POINTWISE_RELU_FWD, next, nullptr, last, w.nan)));
+          finalized(pointwise(CUDNN_POINTWISE_RELU_FWD, next, nullptr, last, w.nan, w.reluMost)));
     if (w.hasIdentity)
       operations.push_back(
           finalized(pointwise(CUDNN_POINTWISE_IDENTITY, next, nullptr, last, w.nan)));
@@ -371,14 +377,14 @@ struct SimConvolution : DnnFunctions {
                 engineOf(configuration), CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE)
                 .empty();
   }
-  /// What a trainer takes.
+  /// What a trainer takes: notes that it does not know may mean anything.
   bool isExact(Dnn configuration) const {
-    for (auto note : {CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
-                      CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, CUDNN_NUMERICAL_NOTE_FFT,
-                      CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, CUDNN_NUMERICAL_NOTE_WINOGRAD})
-      if (has(configuration, note))
+    for (auto note : get<cudnnBackendNumericalNote_t>(
+             engineOf(configuration), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE))
+      if (note != CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP &&
+          (note != CUDNN_NUMERICAL_NOTE_TENSOR_CORE || w.type == CUDNN_DATA_FLOAT))
         return false;
-    return w.type != CUDNN_DATA_FLOAT || !has(configuration, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    return true;
   }
   /// A plan, not finalized.
   Dnn plan(Dnn configuration) const {

@@ -1,7 +1,10 @@
 //===- SimDriverDnnTest.cpp - the simulated cuDNN: what it computes -------------------------===//
 
 #include "SimDriverDnnSupport.h"
+#include <cfloat>
+#include <filesystem>
 
+namespace fs = std::filesystem;
 using namespace mpc::test;
 
 namespace {
@@ -127,6 +130,24 @@ TEST(SimDnn, ReluKeepsNaNWhereItIsAskedTo) {
       c.gpu.ok(c.gpu.cuMemcpyHtoDAsync(c.bias.address, c.bias.values.data(), c.bias.values.size(),
                                        c.stream));
       expectExact(c);
+    });
+  }
+}
+
+// The bound is the caller's: infinite where that is asked for, else the largest number at most.
+TEST(SimDnn, ReluHasABound) {
+  for (double most : {double(FLT_MAX), HUGE_VAL}) {
+    WantedConvolution w = wanted(0);
+    w.hasBias = w.hasRelu = true;
+    w.reluMost = most;
+    onConvolution(w, [=](SimConvolution &c) {
+      c.bias.put(3, HUGE_VALF);
+      c.gpu.ok(c.gpu.cuMemcpyHtoDAsync(c.bias.address, c.bias.values.data(), c.bias.values.size(),
+                                       c.stream));
+      EXPECT_EQ(c.run(c.exactPlan()), kDone);
+      HostTensor got = c.result;
+      got.values = c.download();
+      EXPECT_EQ(got.at(3 * got.strides[1]), most);
     });
   }
 }
@@ -391,6 +412,35 @@ TEST(SimDnn, FaultsOnRequest) {
                                    },
                                    {{"MPC_SIM_FAULT", "dnn:2"}});
   expectSaid(said, "fails as MPC_SIM_FAULT asks for");
+  said = onConvolution(
+      wanted(0),
+      [](SimConvolution &c) {
+        auto finalize = [&] { return c.cudnnBackendFinalize(c.plan(c.offers().back())); };
+        EXPECT_EQ(finalize(), CUDNN_STATUS_INTERNAL_ERROR);
+        EXPECT_EQ(finalize(), CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED);
+        Dnn plan = c.exactPlan();
+        EXPECT_EQ(c.run(plan), CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
+        EXPECT_EQ(c.run(plan), kDone);
+        cudnnHandle_t handle = nullptr;
+        EXPECT_EQ(c.cudnnCreate(&handle), CUDNN_STATUS_NOT_INITIALIZED);
+      },
+      {{"MPC_SIM_FAULT", "plan:1,plan-memory:1,dnn-unsupported:1,dnn-start:2"}});
+  EXPECT_EQ(said, ""); // they are answers
+}
+
+// As NVIDIA's.
+TEST(SimDnn, WithoutItsGraphPart) {
+  if (dlopen("libcudnn_graph.so.9", RTLD_NOW | RTLD_LOCAL))
+    GTEST_SKIP() << "the loader finds NVIDIA's own";
+  char folder[] = "/tmp/mpc-cudnn-XXXXXX";
+  fs::path alone = fs::path(mkdtemp(folder)) / "libcudnn.so.9";
+  fs::copy_file(fs::canonical(MPC_TEST_SIM_DNN), alone);
+  inProcess({}, [&] {
+    SimDriver driver; // which it is linked with
+    DnnFunctions library(alone.c_str());
+    EXPECT_DEATH(library.cudnnGetVersion(), "cannot open libcudnn_graph.so.9");
+  });
+  fs::remove_all(folder);
 }
 
 TEST(SimDnn, VersionsAndStart) {

@@ -227,6 +227,34 @@ TEST(SimDriverGraphs, TheRulesOfCaptures) {
   });
 }
 
+// Drivers load kernels late, and may have to wait for that.
+TEST(SimDriverGraphs, KernelsAreLoadedBefore) {
+  for (int how = 0; how < 3; ++how) {
+    std::string said = onGpu([&](SimGpu &gpu) {
+      CUstream stream = gpu.stream();
+      CUfunction nothing = gpu.function("nothing", /*isLoaded=*/false);
+      if (how == 1)
+        gpu.ok(gpu.cuFuncLoad(nothing));
+      if (how == 2)
+        gpu.ok(gpu.launch(stream, nothing, {}));
+      gpu.ok(gpu.cuStreamBeginCapture(stream, kRelaxed));
+      EXPECT_EQ(gpu.launch(stream, nothing, {}),
+                how ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+      CUgraph graph = nullptr;
+      EXPECT_EQ(gpu.cuStreamEndCapture(stream, &graph),
+                how ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+      // What is loaded may be loaded again at any time.
+      gpu.ok(gpu.cuStreamBeginCapture(stream, kGlobal));
+      EXPECT_EQ(gpu.cuFuncLoad(nothing),
+                how ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+      EXPECT_EQ(gpu.cuFuncLoad(nullptr), CUDA_ERROR_INVALID_HANDLE);
+    });
+    EXPECT_EQ(said.find("kernel nothing is launched first while the stream captures") !=
+                  std::string::npos,
+              how == 0);
+  }
+}
+
 TEST(SimDriverGraphs, OtherCapturesAndWorkOutside) {
   // Work outside of the capture cannot be waited for,
   expectInvalidates(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, kThread, [](SimGpu &gpu, CUstream stream) {

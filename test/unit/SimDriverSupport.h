@@ -32,7 +32,8 @@
   X(cuEventQuery)                                                                                  \
   X(cuEventElapsedTime)                                                                            \
   X(cuFuncGetAttribute)                                                                            \
-  X(cuFuncGetParamInfo)
+  X(cuFuncGetParamInfo)                                                                            \
+  X(cuFuncLoad)
 
 namespace mpc::test {
 
@@ -101,11 +102,13 @@ struct SimGpu : SimDriver {
     ok(cuStreamWaitEvent(to, between, 0));
     ok(cuEventDestroy(between));
   }
-  CUfunction function(const char *name) {
+  CUfunction function(const char *name, bool isLoaded = true) {
     if (!module)
       ok(cuModuleLoadDataEx(&module, readImage().data(), 0, nullptr, nullptr));
     CUfunction function = nullptr;
     ok(cuModuleGetFunction(&function, module, name));
+    if (isLoaded)
+      ok(cuFuncLoad(function));
     return function;
   }
   /// Blocks of 32 threads.

@@ -347,6 +347,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (cublasStatus_t status =
             checkAddresses(kName, p, algorithm, operands, workspace, workspaceBytes))
       return status;
+    if (mpc_sim_strikes(Fault::blasUnsupported))
+      return CUBLAS_STATUS_NOT_SUPPORTED;
     if (mpc_sim_strikes(Fault::blas))
       return refuse(CUBLAS_STATUS_EXECUTION_FAILED, "%s: fails as MPC_SIM_FAULT asks for", kName);
     LibraryWork work;

@@ -249,6 +249,8 @@ void convolve(const Problem &p, const Arithmetic &arithmetic, const Addresses &a
       value += loadNumber(numberOf(*p.bias), addresses.bias, c * p.bias->strides[1]);
     if (p.hasRelu && !(value > 0) && !(p.isNanKept && std::isnan(value)))
       value = 0;
+    if (p.hasRelu && value > p.reluMost)
+      value = p.reluMost;
     storeNumber(type, addresses.result, to.offset(n, c, at), value);
   };
   auto wide = [&](const Tensor &tensor, const void *from) {

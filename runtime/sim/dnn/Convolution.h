@@ -11,6 +11,7 @@
 
 #include "runtime/sim/library/Numbers.h"
 #include <cudnn.h>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -48,8 +49,9 @@ struct Problem {
   int64_t groups = 1;
   std::optional<Tensor> bias; ///< [1, K, 1...]
   bool hasRelu = false;
-  bool isNanKept = false;   ///< by relu, which else makes it 0
-  bool hasIdentity = false; ///< changes the type alone
+  bool isNanKept = false;                                  ///< by relu, which else makes it 0
+  float reluMost = std::numeric_limits<float>::infinity(); ///< what is above it becomes it
+  bool hasIdentity = false;                                ///< changes the type alone
   Tensor result;
 
   /// What is read.

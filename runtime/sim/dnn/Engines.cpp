@@ -176,10 +176,16 @@ const Engine kEngines[] = {
          },
      // About what its transforms lose.
      .arithmetic = [](const Problem &) { return Arithmetic{.operandBits = 14}; },
+     .parts = noParts},
+    {.name = "what a later version adds",
+     .numericalNotes = {CUDNN_NUMERICAL_NOTE_TYPE_COUNT}, // that callers do not know
+     .isOffered = [](const Problem &p,
+                     int capability) { return !isHalf(p) && isBuiltIn(p, capability); },
+     .arithmetic = [](const Problem &) { return Arithmetic{.operandBits = 12}; },
      .parts = noParts}};
 constexpr int64_t kGeneric = 0;
 /// The heuristics' order.
-constexpr int64_t kOrder[] = {3, 4, 5, 6, 7, 2, 1, kGeneric};
+constexpr int64_t kOrder[] = {3, 4, 5, 6, 7, 8, 2, 1, kGeneric};
 } // namespace
 
 std::span<const Engine> engines() { return kEngines; }

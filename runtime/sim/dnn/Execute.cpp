@@ -211,6 +211,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handleNumber, cudnnBackendDescri
       return status;
     if (cudnnStatus_t status = checkAddresses(plan, pack))
       return status;
+    if (mpc_sim_strikes(Fault::dnnUnsupported))
+      return decline(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "%s: declines as MPC_SIM_FAULT asks for",
+                     kName);
     if (mpc_sim_strikes(Fault::dnn))
       return refuse(CUDNN_STATUS_EXECUTION_FAILED, "%s: fails as MPC_SIM_FAULT asks for", kName);
     CUresult queued = mpc_sim_enqueue(handle->context, handle->stream, workOf(plan, pack));

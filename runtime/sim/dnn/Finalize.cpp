@@ -88,7 +88,7 @@ cudnnStatus_t finalizePointwise(const Descriptor &d) {
        mode != CUDNN_POINTWISE_IDENTITY) ||
       d.one<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC) != CUDNN_DATA_FLOAT ||
       d.one<double>(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP) != 0 ||
-      d.one<double>(CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, DBL_MAX) < FLT_MAX ||
+      !(d.one<double>(CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, DBL_MAX) >= FLT_MAX) ||
       d.one<double>(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE) != 0)
     return refuse(
         CUDNN_STATUS_NOT_SUPPORTED,
@@ -222,6 +222,11 @@ cudnnStatus_t finalizePlan(Descriptor &d) {
   if (cudnnStatus_t status =
           checkPlan(engines()[engine.one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX)], *graph.problem))
     return status;
+  if (mpc_sim_strikes(Fault::plan))
+    return decline(CUDNN_STATUS_INTERNAL_ERROR, "%s: fails as MPC_SIM_FAULT asks for", kName);
+  if (mpc_sim_strikes(Fault::planMemory))
+    return decline(CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED,
+                   "%s: fails as MPC_SIM_FAULT asks for", kName);
   d.set(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
         configuration.all<int64_t>(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE));
   return CUDNN_STATUS_SUCCESS;

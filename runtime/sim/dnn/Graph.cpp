@@ -7,6 +7,7 @@
 //===--------------------------------------------------------------------------------------===//
 
 #include "runtime/sim/dnn/Objects.h"
+#include <limits>
 
 namespace mpc::sim::dnn {
 
@@ -83,6 +84,10 @@ cudnnStatus_t append(const Descriptor &operation, Problem &p) {
     p.isNanKept =
         pointwise.one<cudnnNanPropagation_t>(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION,
                                              CUDNN_NOT_PROPAGATE_NAN) == CUDNN_PROPAGATE_NAN;
+    // Where nothing is said it is the largest number.
+    constexpr double kMost = std::numeric_limits<float>::max();
+    auto most = pointwise.one<double>(CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, kMost);
+    p.reluMost = most > kMost ? std::numeric_limits<float>::infinity() : static_cast<float>(most);
   }
   p.result = tensorOf(*operation.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
   return CUDNN_STATUS_SUCCESS;

@@ -4,19 +4,40 @@
 #include "runtime/sim/driver/Library.h"
 #include "runtime/sim/library/Say.h"
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <dlfcn.h>
+#include <filesystem>
 
 using namespace mpc::sim;
 using namespace mpc::sim::dnn;
 
 namespace {
 thread_local std::string lastError;
+
+/// As the real library at its first call, whichever that is.
+void openGraphPart() {
+  constexpr const char *kName = "libcudnn_graph.so.9";
+  Dl_info own;
+  if (dladdr(reinterpret_cast<void *>(&openGraphPart), &own) != 0) {
+    auto beside = std::filesystem::path(own.dli_fname).parent_path() / kName;
+    if (dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL))
+      return;
+  }
+  if (dlopen(kName, RTLD_NOW | RTLD_LOCAL))
+    return;
+  std::fprintf(stderr, "mpc-sim: cuDNN cannot open %s, and ends the process\n", kName);
+  std::abort();
+}
 } // namespace
 
 namespace mpc::sim::dnn {
 
 Library &library() {
-  static auto *library = new Library;
+  static auto *library = [] {
+    openGraphPart();
+    return new Library;
+  }();
   return *library;
 }
 
@@ -39,6 +60,7 @@ cudnnStatus_t decline(cudnnStatus_t status, const char *format, ...) {
 } // namespace mpc::sim::dnn
 
 size_t cudnnGetVersion() {
+  library();
   const char *version = std::getenv("MPC_SIM_DNN_VERSION");
   return version ? std::strtoull(version, nullptr, 10) : CUDNN_VERSION;
 }
@@ -70,6 +92,7 @@ const char *cudnnGetErrorString(cudnnStatus_t status) {
     MPC_STATUS(CUDNN_STATUS_NOT_SUPPORTED_PADDING)
     MPC_STATUS(CUDNN_STATUS_INTERNAL_ERROR)
     MPC_STATUS(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED)
+    MPC_STATUS(CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
     MPC_STATUS(CUDNN_STATUS_EXECUTION_FAILED)
     MPC_STATUS(CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER)
   default:
@@ -92,7 +115,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *handle) {
       return refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "cudnnCreate: no place for the handle");
     const char *isThere = std::getenv("MPC_SIM_DNN");
     Handle made;
-    if ((isThere && std::strcmp(isThere, "0") == 0) ||
+    if ((isThere && std::strcmp(isThere, "0") == 0) || mpc_sim_strikes(Fault::dnnStart) ||
         mpc_sim_current(&made.context, &made.capability) != CUDA_SUCCESS ||
         mpc_sim_check_unsafe("cudnnCreate") != CUDA_SUCCESS)
       return decline(CUDNN_STATUS_NOT_INITIALIZED, "cudnnCreate: there is no context to work in");

@@ -25,7 +25,6 @@
 #include <mutex>
 #include <new>
 #include <thread>
-#include <tuple>
 #include <unordered_map>
 #include <variant>
 
@@ -73,6 +72,7 @@ struct Module {
 struct Function {
   std::shared_ptr<Module> module;
   const MpcSimKernel *kernel = nullptr;
+  bool isLoaded = false; ///< as far as the program can count on it
 };
 
 struct Copy {
@@ -236,7 +236,7 @@ struct Driver {
   bool isInitialized = false;
   Settings settings;
   std::deque<Device> devices;
-  std::array<uint64_t, std::tuple_size_v<decltype(Settings::faults)>> calls{}; ///< by Fault
+  std::array<uint64_t, kFaultKinds> calls{}; ///< by Fault
   FILE *traced = nullptr;
 
   /// Counts a call; true if it is to fail.

@@ -195,6 +195,18 @@ CUresult CUDAAPI cuModuleGetFunction(CUfunction *handle, CUmodule moduleHandle, 
   });
 }
 
+CUresult CUDAAPI cuFuncLoad(CUfunction handle) {
+  return inContext([&](Context &context) {
+    std::shared_ptr<Function> function = context.functions.find(handle);
+    if (!function)
+      return CUDA_ERROR_INVALID_HANDLE;
+    if (CUresult unsafe = function->isLoaded ? CUDA_SUCCESS : context.checkUnsafe("cuFuncLoad"))
+      return unsafe;
+    function->isLoaded = true;
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute which, CUfunction handle) {
   return inContext([&](Context &context) {
     std::shared_ptr<Function> function = context.functions.find(handle);
@@ -236,6 +248,8 @@ CUresult CUDAAPI cuFuncGetParamInfo(CUfunction handle, size_t which, size_t *off
     std::shared_ptr<Function> function = context.functions.find(handle);
     if (!function)
       return CUDA_ERROR_INVALID_HANDLE;
+    if (driver().strikes(Fault::info))
+      return CUDA_ERROR_NOT_SUPPORTED;
     const MpcSimKernel &kernel = *function->kernel;
     if (!offset || which >= kernel.parameters)
       return CUDA_ERROR_INVALID_VALUE;
@@ -298,8 +312,16 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction handle, unsigned int gridX, unsigned 
     if (CUresult result =
             checkLaunch(*launch.kernel, launch.grid, launch.block, sharedBytes, parameters))
       return result;
+    // A driver that loads kernels when they are first needed may have to wait for that.
+    if (stream->capture && !function->isLoaded)
+      return refuse(
+          context.invalidate(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+          "cuLaunchKernel: kernel %s is launched first while the stream captures, and was "
+          "not loaded before",
+          launch.kernel->name);
     if (driver().strikes(Fault::launch))
       return context.failLaunch("cuLaunchKernel");
+    function->isLoaded = true;
     for (unsigned i = 0; i < launch.kernel->parameters; ++i) {
       auto *first = static_cast<const std::byte *>(parameters[i]);
       launch.arguments.emplace_back(first, first + parameterBytes(*launch.kernel, i));

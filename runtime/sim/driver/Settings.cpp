@@ -12,7 +12,20 @@
 namespace mpc::sim {
 
 namespace {
-constexpr std::string_view kFaults[] = {"alloc", "launch", "sticky", "copy", "load", "blas", "dnn"};
+constexpr std::string_view kFaults[] = {"alloc",
+                                        "launch",
+                                        "sticky",
+                                        "copy",
+                                        "load",
+                                        "info",
+                                        "blas",
+                                        "blas-unsupported",
+                                        "dnn",
+                                        "dnn-start",
+                                        "dnn-unsupported",
+                                        "plan",
+                                        "plan-memory"}; // in Fault's order
+static_assert(std::size(kFaults) == kFaultKinds);
 
 std::optional<uint64_t> number(std::string_view text) {
   uint64_t value = 0;
@@ -87,9 +100,13 @@ bool readSettings(Settings &settings) {
   const char *faults = std::getenv("MPC_SIM_FAULT");
   if (!faults || addFaults(settings, faults))
     return true;
-  say("MPC_SIM_FAULT=%s is not a list such as alloc:1,copy:3 of alloc, launch, sticky, copy, load, "
-      "blas, dnn and the number of the call, from 1 on",
-      faults);
+  std::string kinds;
+  for (std::string_view kind : kFaults)
+    kinds.append(kinds.empty() ? "" : ", ").append(kind);
+  say("MPC_SIM_FAULT=%s is not a list such as alloc:1,copy:3 of %s and the number of the call, "
+      "from "
+      "1 on",
+      faults, kinds.c_str());
   return false;
 }
 

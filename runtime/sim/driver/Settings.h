@@ -10,9 +10,23 @@
 
 namespace mpc::sim {
 
-/// What can be made to fail. `alloc` is of device memory; `blas` is a product, `dnn` a convolution
-/// by a simulated library.
-enum class Fault : uint8_t { alloc, launch, sticky, copy, load, blas, dnn };
+/// What can be made to fail: docs/cuda.md. The last ones are of simulated libraries.
+enum class Fault : uint8_t {
+  alloc,
+  launch,
+  sticky,
+  copy,
+  load,
+  info,
+  blas,
+  blasUnsupported,
+  dnn,
+  dnnStart,
+  dnnUnsupported,
+  plan,
+  planMemory
+};
+constexpr size_t kFaultKinds = 13;
 
 struct Settings {
   int capability = 80;                       ///< MPC_SIM_CC=8.0
@@ -20,7 +34,7 @@ struct Settings {
   int driverVersion = 12090;                 ///< MPC_SIM_DRIVER
   int devices = 1;                           ///< MPC_SIM_DEVICES
   /// MPC_SIM_FAULT=KIND:N[,KIND:N…]: by Fault, the calls (from 1) that fail.
-  std::array<std::set<uint64_t>, 7> faults;
+  std::array<std::set<uint64_t>, kFaultKinds> faults;
   std::string trace; ///< MPC_SIM_TRACE: a file for the names of the calls that launch or wait
 };
 
