@@ -26,8 +26,8 @@ llvm::SmallVector<mlir::OpResult> joinedScalars(LaunchOp launch, mlir::SymbolTab
 
 /// Launches of equal kernels (compiler/codegen/gpu/Group.h) that nothing orders. `next[i]`: what
 /// waits for operation i. `outlives`: a value whose memory is nobody's to use again; a launch that
-/// reads or writes much other memory keeps its place, lest more of that is needed at once. Per
-/// operation: the first one of those that it runs with.
+/// reads or writes much other memory keeps its place, and so does what would wait for a group, lest
+/// more of that is needed at once. Per operation: the first one of those that it runs with.
 llvm::SmallVector<int> groupLaunches(llvm::ArrayRef<mlir::Operation *> ops,
                                      llvm::ArrayRef<llvm::SmallSetVector<int, 4>> next,
                                      mlir::SymbolTable &symbols,

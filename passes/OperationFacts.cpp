@@ -1,7 +1,6 @@
 //===- OperationFacts.cpp - what clustering asks of an operation ---------------------===//
 
 #include "passes/OperationFacts.h"
-#include "compiler/codegen/Access.h"
 #include "compiler/ops/Build.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -12,12 +11,6 @@ bool mpc::isLibraryOp(Operation *op) {
   return isa<MatmulOp, ConvOp, ConvBackwardDataOp, ConvBackwardWeightsOp>(op);
 }
 
-bool mpc::isPointwise(Operation *op) {
-  return op->getNumResults() == 1 && isa<RankedTensorType>(op->getResult(0).getType()) &&
-         isa_and_nonnull<arith::ArithDialect, math::MathDialect>(op->getDialect()) &&
-         !op->hasTrait<OpTrait::ConstantLike>();
-}
-
 bool mpc::isIndexMap(Operation *op) {
   return isa<BroadcastOp, ReshapeOp, TransposeOp, SliceOp, PadOp, ConcatOp>(op);
 }
@@ -26,12 +19,6 @@ bool mpc::isDataConstant(Value v) {
   auto constant = v.getDefiningOp<arith::ConstantOp>();
   return constant && isa<RankedTensorType>(v.getType()) &&
          (hasNoElements(v) || !isa<SplatElementsAttr>(constant.getValue()));
-}
-
-Value mpc::stripReshapes(Value v) {
-  while (auto reshape = v.getDefiningOp<ReshapeOp>())
-    v = reshape.getInput();
-  return v;
 }
 
 int64_t mpc::elementCount(Value v) { return cast<RankedTensorType>(v.getType()).getNumElements(); }

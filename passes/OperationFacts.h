@@ -7,21 +7,17 @@
 #ifndef MPC_PASSES_OPERATIONFACTS_H
 #define MPC_PASSES_OPERATIONFACTS_H
 
-#include "MpcDialect.h"
+#include "compiler/codegen/Access.h" // isPointwise, stripReshapes
 
 namespace mpc {
 
 /// matmul and the convolutions: they keep their place at the top level.
 bool isLibraryOp(mlir::Operation *op);
-/// An operation of arith or math that works element by element (constants are not).
-bool isPointwise(mlir::Operation *op);
 /// An index map: broadcast, reshape, transpose, slice, pad, concat.
 bool isIndexMap(mlir::Operation *op);
 /// A constant tensor that is not a splat, or has no elements: planned into memory, never part of a
 /// kernel.
 bool isDataConstant(mlir::Value v);
-/// The value whose memory `v` is: `v` without the reshapes around it.
-mlir::Value stripReshapes(mlir::Value v);
 int64_t elementCount(mlir::Value v);
 /// Bytes of a value in memory; an i1 takes one.
 int64_t tensorBytes(mlir::Type type);

@@ -109,6 +109,23 @@ def ExpandComposites : MpcModulePass<"expand-composites"> {
   let summary = "Norms, softmax, losses and updates become primitive operations, by ExpandableOpInterface";
 }
 
+def PrepareGroups : MpcModulePass<"prepare-groups"> {
+  let summary = "For a GPU: a scalar per parameter is an element of a table, or part of the parameter's update";
+  let description = [{
+    Only with --target=cuda. Marks @apply, @apply_accumulated and @accumulate with `mpc.grouped` and takes out of them what grows with the number of
+    parameters, so that equal work on all parameters is one launch (docs/cuda.md):
+
+    ```mlir
+    %t = %s0 + %s1 + …                     // the sums of squares
+    // becomes
+    %table = mpc.concat %s0, %s1, … {mpc.table}
+    %t = mpc.reduce sum %table
+    ```
+    likewise the finite checks of the running statistics, by the largest magnitude of all; and AdamW's 1 - lr·decay is computed element by element,
+    where the update reads it. One scalar stays as it is, and so do sums that are not added up one after the other.
+  }];
+}
+
 def PlaceRoundings : MpcModulePass<"place-roundings"> {
   let summary = "Keep the rounding of values that are stored, drop it inside a cluster";
 }

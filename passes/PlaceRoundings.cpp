@@ -110,9 +110,6 @@ bool Placement::isInRegisters(Value v) {
   return !it->second.contains(v);
 }
 
-/// Rounding its operand rounds its result.
-static bool isView(Operation *op) { return isa<ReshapeOp, TransposeOp, BroadcastOp, SliceOp>(op); }
-
 /// Every use ends, after views, in an extf to the type that was rounded; and what others read is
 /// not that wide value, which would be stored in place of the half.
 bool Placement::readersWiden(Value half) {

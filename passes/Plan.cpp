@@ -31,9 +31,8 @@ namespace mpc {
 using namespace mlir;
 using namespace mpc;
 
-constexpr int64_t kAlignment = 64;
 static int64_t aligned(int64_t bytes) {
-  return llvm::alignTo(std::max<int64_t>(bytes, 1), kAlignment);
+  return llvm::alignTo(std::max<int64_t>(bytes, 1), kPlanAlignment);
 }
 
 static std::optional<mpc::RegionKind> regionOfRole(StringRef role) {

@@ -33,7 +33,7 @@ llvm::SmallVector<unsigned> viewOperands(mlir::Operation *op);
 /// --keep-fp32 or --allow-half.
 struct PrecisionOverride {
   std::vector<std::shared_ptr<llvm::Regex>> regexes;
-  llvm::StringSet<> nodes; ///< named by a result, which the importer has looked up
+  llvm::StringSet<> nodes; ///< named by a result or a constant, which the importer has found
 
   bool names(llvm::StringRef name) const {
     return !name.empty() &&

@@ -16,27 +16,23 @@
 //
 //===----------------------------------------------------------------------------------===//
 
-#include "passes/PrepareGroups.h"
 #include "compiler/ops/Build.h"
 #include "passes/FunctionArguments.h"
 #include "passes/Grouping.h"
 #include "passes/OperationFacts.h"
+#include "passes/Passes.h"
 #include "llvm/ADT/STLExtras.h"
+
+namespace mpc {
+#define GEN_PASS_DEF_PREPAREGROUPS
+#include "Passes.h.inc"
+} // namespace mpc
 
 using namespace mlir;
 using namespace mpc;
 
 namespace {
-struct PrepareGroups : PassWrapper<PrepareGroups, OperationPass<ModuleOp>> {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(PrepareGroups)
-  StringRef getArgument() const override { return "prepare-groups"; }
-  StringRef getDescription() const override {
-    return "For a GPU: one scalar per parameter is an element of a table, or part of its update";
-  }
-  void getDependentDialects(DialectRegistry &registry) const override {
-    registry.insert<MpcDialect, arith::ArithDialect, math::MathDialect, func::FuncDialect>();
-  }
-
+struct PrepareGroups : mpc::impl::PrepareGroupsBase<PrepareGroups> {
   void runOnOperation() override {
     for (StringRef name : {"accumulate", "apply", "apply_accumulated"})
       if (func::FuncOp f = findFunction(getOperation(), name)) {
@@ -98,6 +94,8 @@ void PrepareGroups::tabulateSums(func::FuncOp f) {
   SmallVector<Value> sums;
   for (Value part : concat.getInputs())
     sums.push_back(stripReshapes(part));
+  if (sums.size() < 2)
+    return;
   Value total = chainOf(sums);
   if (!total || !llvm::all_of(sums, [](Value sum) { return sum.getDefiningOp() != nullptr; }))
     return;
@@ -193,6 +191,3 @@ void PrepareGroups::spreadDecay(func::FuncOp f) {
     broadcast.erase();
   }
 }
-
-std::unique_ptr<Pass> mpc::createPrepareGroups() { return std::make_unique<PrepareGroups>(); }
-void mpc::registerPrepareGroups() { PassRegistration<PrepareGroups>(); }

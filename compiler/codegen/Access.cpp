@@ -7,6 +7,18 @@ using namespace mlir;
 
 namespace mpc {
 
+bool isPointwise(Operation *op) {
+  return op->getNumResults() == 1 && isa<RankedTensorType>(op->getResult(0).getType()) &&
+         isa_and_nonnull<arith::ArithDialect, math::MathDialect>(op->getDialect()) &&
+         !op->hasTrait<OpTrait::ConstantLike>();
+}
+
+Value stripReshapes(Value v) {
+  while (auto reshape = v.getDefiningOp<ReshapeOp>())
+    v = reshape.getInput();
+  return v;
+}
+
 bool isView(Operation *op) { return isa<ReshapeOp, TransposeOp, BroadcastOp, SliceOp>(op); }
 
 SmallVector<int64_t, 3> aroundAxis(ArrayRef<int64_t> shape, int64_t axis) {

@@ -27,6 +27,11 @@ inline int64_t elementsOf(llvm::ArrayRef<int64_t> shape) {
   return n;
 }
 
+/// An operation of arith or math that works element by element (constants are not).
+bool isPointwise(mlir::Operation *op);
+/// The value whose memory `v` is: `v` without the reshapes around it.
+mlir::Value stripReshapes(mlir::Value v);
+
 /// The element of its operand that a reshape, transpose, broadcast or slice reads for element `at`
 /// of its result.
 Affine viewedIndex(IndexSpace &space, mlir::Operation *view, const Affine &at);

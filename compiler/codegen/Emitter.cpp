@@ -37,7 +37,7 @@ Emitter::Emitter(func::FuncOp kernel, StringRef name) : Emitter(kernel) {
   for (auto [i, buffer] : llvm::enumerate(buffers)) {
     body.setArgAttr(i + 2, "llvm.noalias", builder.getUnitAttr());
     body.setArgAttr(i + 2, "llvm.noundef", builder.getUnitAttr());
-    body.setArgAttr(i + 2, "llvm.align", builder.getI64IntegerAttr(64));
+    body.setArgAttr(i + 2, "llvm.align", builder.getI64IntegerAttr(kPlanAlignment));
     if (buffer.bytes > 0)
       body.setArgAttr(i + 2, "llvm.dereferenceable", builder.getI64IntegerAttr(buffer.bytes));
   }

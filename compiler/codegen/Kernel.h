@@ -35,6 +35,9 @@ struct KernelFunction {
 /// scratch.
 llvm::SmallVector<KernelFunction, 2> kernelFunctions(mlir::func::FuncOp kernel);
 
+/// What `plan` aligns every buffer to.
+inline constexpr int64_t kPlanAlignment = 64;
+
 /// One of a launch's distinct buffers.
 struct KernelBuffer {
   unsigned position; ///< in the launch's list: arguments, results, scratch

@@ -4,7 +4,6 @@
 #include "compiler/ops/OnnxConversion.h"
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
-#include "passes/PrepareGroups.h"
 
 using namespace mlir;
 using namespace mpc;

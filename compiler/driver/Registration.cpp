@@ -11,7 +11,6 @@
 #include "mlir/InitAllExtensions.h"
 #include "mlir/Transforms/Passes.h"
 #include "passes/Passes.h"
-#include "passes/PrepareGroups.h"
 
 using namespace mlir;
 
@@ -24,7 +23,6 @@ void mpc::registerDialects(DialectRegistry &registry) {
 
 void mpc::registerPasses() {
   registerMpcPasses();
-  registerPrepareGroups();
   registerCodegenPasses();
   registerTransformsPasses();
 }

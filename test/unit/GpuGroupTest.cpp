@@ -1,7 +1,7 @@
 //===- GpuGroupTest.cpp - launches that run as one, on the simulator ------------------------===//
 //
 // Members of every size beside each other: less than an access, not a multiple of one, less than a
-// block, many blocks; and what the program is told about them.
+// block, many blocks; random arithmetic; and what the program is told about them.
 //
 //===----------------------------------------------------------------------------------------===//
 
@@ -30,11 +30,28 @@ std::string groupOf(const std::vector<int> &sizes, const std::string &kernel,
   return text + "func.func @entry(" + parameters + ") {\n" + launches + "return\n}\n";
 }
 
-void expectEqual(const std::string &text, const char *cpu = "native") {
+/// The results of all members; the same as each has alone.
+std::map<int64_t, GroupRunner::Buffers> expectEqual(const std::string &text,
+                                                    const char *cpu = "native") {
   GroupRunner runner(text, cpu);
   EXPECT_EQ(runner.groups, 1);
   for (const std::string &problem : runner.problems)
     ADD_FAILURE() << problem;
+  return std::move(runner.results);
+}
+
+/// A member's bits do not depend on the others: what both groups have a member of is the same.
+void expectSameMembers(const std::string &one, const std::string &other, size_t members) {
+  auto first = expectEqual(one), second = expectEqual(other);
+  size_t compared = 0;
+  for (auto &[elements, results] : first)
+    if (auto found = second.find(elements); found != second.end()) {
+      ++compared;
+      for (size_t r = 0; r < results.size(); ++r)
+        EXPECT_EQ(std::memcmp(results[r].data(), found->second[r].data(), results[r].bytes), 0)
+            << "result " << r << " of " << elements << " elements";
+    }
+  EXPECT_EQ(compared, members);
 }
 
 // An update in place, with a half copy.
@@ -48,6 +65,42 @@ const char *const kUpdate =
       %4 = arith.truncf %3 : tensor<SIZExf32> to tensor<SIZExf16>
       return %3, %4 : tensor<SIZExf32>, tensor<SIZExf16>
     })";
+
+// Sums of two products, of which one is the same for all elements, negated, and read once more.
+const char *const kProducts =
+    R"((%x: tensor<SIZExf32>, %s: tensor<f32>) -> (tensor<SIZExf32>, tensor<SIZExf16>)
+        attributes {mpc.kernel = #mpc.kernel<map, domain = [SIZE], split = 0, aliases = [-1, -1]>} {
+      %0 = mpc.broadcast %s {dimensions = array<i64>} : tensor<f32> -> tensor<SIZExf32>
+      %1 = arith.mulf %0, %0 : tensor<SIZExf32>
+      %2 = arith.negf %1 : tensor<SIZExf32>
+      %3 = arith.mulf %x, %0 : tensor<SIZExf32>
+      %4 = arith.addf %2, %3 : tensor<SIZExf32>
+      %5 = arith.subf %4, %3 : tensor<SIZExf32>
+      %6 = arith.truncf %3 : tensor<SIZExf32> to tensor<SIZExf16>
+      return %5, %6 : tensor<SIZExf32>, tensor<SIZExf16>
+    })";
+
+/// The body of a map with a few random operations on %x and %s, for every size the same.
+std::string randomKernel(std::mt19937 &generator) {
+  auto pick = [&](const auto &from) { return from[generator() % std::size(from)]; };
+  const std::string wide = "tensor<SIZExf32>";
+  std::string body = "%v1 = mpc.broadcast %s {dimensions = array<i64>} : tensor<f32> -> " + wide +
+                     "\n%v2 = arith.constant dense<-0.3> : " + wide + "\n";
+  std::vector<std::string> values = {"%x", "%v1", "%v2"};
+  const char *const kinds[] = {"arith.mulf", "arith.mulf", "arith.mulf",     "arith.addf",
+                               "arith.addf", "arith.subf", "arith.maximumf", "arith.negf"};
+  for (int i = 0, count = 5 + generator() % 6; i < count; ++i) {
+    std::string kind = pick(kinds), value = "%v" + std::to_string(values.size());
+    body += value + " = " + kind + " " + pick(values);
+    body += (kind == "arith.negf" ? "" : ", " + pick(values)) + " : " + wide + "\n";
+    values.push_back(value);
+  }
+  return "(%x: " + wide + ", %s: tensor<f32>) -> (" + wide + ", " + wide + R"()
+      attributes {mpc.kernel = #mpc.kernel<map, domain = [SIZE], split = 0, aliases = [-1, -1]>} {
+      )" +
+         body + "return " + values.back() + ", " + pick(values) + " : " + wide + ", " + wide +
+         "\n}";
+}
 
 // Two reductions of one reading, and what follows from them.
 const char *const kNorm = R"((%x: tensor<SIZExf32>, %s: tensor<f32>) -> (tensor<f64>, tensor<f32>)
@@ -84,13 +137,39 @@ TEST(GpuGroup, WideMaps) {
   expectEqual(text);
 }
 
+// In the wide accesses of a large group, the narrow ones of a small one, the elements behind the
+// last access, and alone.
+TEST(GpuGroup, MapsBesideOthers) {
+  auto group = [](const std::vector<int> &sizes) {
+    return groupOf(sizes, kProducts, "tensor<SIZExf32>, tensor<f32>",
+                   "tensor<SIZExf32>, tensor<SIZExf16>");
+  };
+  expectSameMembers(group({37, 1001, 4}), group({1001, 1100003, 37}), 2);
+}
+
+// What is contracted to a fused operation is decided before the code has blocks and loops.
+TEST(GpuGroup, RandomArithmetic) {
+  std::mt19937 generator(3);
+  for (int i = 0; i < 24; ++i) {
+    std::string kernel = randomKernel(generator);
+    SCOPED_TRACE(kernel);
+    expectEqual(groupOf({37, 1001}, kernel, "tensor<SIZExf32>, tensor<f32>",
+                        "tensor<SIZExf32>, tensor<SIZExf32>"));
+  }
+}
+
 TEST(GpuGroup, ReductionsOfABlock) { expectEqual(norms({2, 33, 4096, 1000, 4095}, "row", "0")); }
 
 TEST(GpuGroup, ReductionsOfManyBlocks) {
   expectEqual(norms({4097, 5, 100000, 40961, 2000003}, "column", "1"));
 }
 
-// A member's bits do not depend on the others: alone among small ones, or beside a large one.
+// Small ones with a block each, and beside a large one, where chunks are combined.
+TEST(GpuGroup, ReductionsBesideOthers) {
+  expectSameMembers(norms({5, 4095, 1000}, "row", "0"), norms({4095, 5, 100000}, "column", "1"), 2);
+  expectSameMembers(norms({4097, 33}, "column", "1"), norms({2000003, 4097, 33}, "column", "1"), 2);
+}
+
 TEST(GpuGroup, WhatTheProgramIsTold) {
   KernelRunner runner(norms({4097, 5, 2000003}, "column", "1"));
   ASSERT_TRUE(runner.ok());

@@ -6,12 +6,14 @@
 #include "KernelRunner.h"
 #include "compiler/codegen/gpu/Uniform.h"
 #include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/SetVector.h"
+#include <map>
 
 namespace mpc::test {
 
 /// Runs every group of a planned module on random arguments, as a group and each launch for itself
-/// (compiled from the module without its groups), and compares the bits of all results. Reductions
-/// add in another order: they may be apart as far as a sum's rounding goes.
+/// (compiled from the module without its groups), and compares the bits of all results. Sums are
+/// added in another order: what follows from one may be apart as far as its rounding goes.
 class GroupRunner {
 public:
   explicit GroupRunner(const std::string &text, const std::string &cpu = "native")
@@ -30,12 +32,15 @@ public:
       });
   }
 
-  int groups = 0;
-  std::vector<std::string> problems;
-
-private:
   using Buffers = std::vector<Storage>;
 
+  int groups = 0;
+  std::vector<std::string> problems;
+  /// What groups have computed: by a member's number of elements, the results of its kernel.
+  /// Members of one size have equal arguments, in every group of every runner.
+  std::map<int64_t, Buffers> results;
+
+private:
   mlir::func::FuncOp kernelOf(LaunchOp launch) {
     return alone.module->lookupSymbol<mlir::func::FuncOp>(launch.getKernel());
   }
@@ -44,11 +49,14 @@ private:
   Buffers buffersOf(const gpu::Group &group, LaunchOp launch, const Buffers *first) {
     mlir::func::FuncOp kernel = kernelOf(launch);
     Buffers buffers;
-    for (auto [i, type] : llvm::enumerate(kernel.getArgumentTypes()))
+    for (auto [i, type] : llvm::enumerate(kernel.getArgumentTypes())) {
+      int64_t elements = mlir::cast<mlir::RankedTensorType>(type).getNumElements();
+      std::mt19937 generator(static_cast<unsigned>(elements * 16 + i));
       buffers.push_back(
           first && llvm::is_contained(group.shared, i)
               ? (*first)[i]
               : pack(randomTensor(type, generator, 5), mlir::getElementTypeOrSelf(type)));
+    }
     for (auto [i, type] : llvm::enumerate(kernel.getResultTypes())) {
       int64_t alias = getKernelAttr(kernel).getAliases()[i];
       auto tensor = mlir::cast<mlir::RankedTensorType>(type);
@@ -92,10 +100,29 @@ private:
         pointers.push_back(copy[i].data());
       if (std::string problem = alone.backend->run(kernel, pointers, 1); !problem.empty())
         problems.push_back(problem);
-      for (auto [i, type] : llvm::enumerate(kernel.getResultTypes()))
-        compare(name + " of " + kernel.getName().str(), mlir::cast<mlir::RankedTensorType>(type),
-                copy[arguments + i], buffers[arguments + i], group.layout.isReduction);
+      for (auto [i, result] : llvm::enumerate(kernelResults(kernel)))
+        compare(name + " of " + kernel.getName().str(),
+                mlir::cast<mlir::RankedTensorType>(result.getType()), copy[arguments + i],
+                buffers[arguments + i], isOfSum(result));
+      results[elementsOf(getKernelAttr(kernel).getDomain().asArrayRef())].assign(
+          buffers.begin() + arguments, buffers.begin() + arguments + kernel.getNumResults());
     }
+  }
+
+  /// True if the value follows from a sum or product of floats, whose order matters.
+  static bool isOfSum(mlir::Value value) {
+    llvm::SmallSetVector<mlir::Value, 16> found;
+    found.insert(value);
+    for (size_t i = 0; i < found.size(); ++i) {
+      mlir::Operation *op = found[i].getDefiningOp();
+      auto reduce = llvm::dyn_cast_or_null<ReduceOp>(op);
+      if (reduce && mlir::isa<mlir::FloatType>(mlir::getElementTypeOrSelf(reduce.getType())) &&
+          llvm::is_contained({ReductionKind::sum, ReductionKind::product}, reduce.getKind()))
+        return true;
+      if (op)
+        found.insert_range(op->getOperands());
+    }
+    return false;
   }
 
   void compare(const std::string &what, mlir::RankedTensorType type, const Storage &want,
@@ -114,7 +141,6 @@ private:
   }
 
   RunnerOn<SimulatorBackend> together, alone;
-  std::mt19937 generator{5};
 };
 
 } // namespace mpc::test

@@ -24,6 +24,8 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Transforms/DialectConversion.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SmallPtrSet.h"
 
 using namespace mlir;
 
@@ -76,19 +78,125 @@ template <typename From, typename To> struct ToInstruction : OpConversionPattern
 };
 } // namespace
 
-/// a · b + c · d may become fma(a, b, c · d) or fma(c, d, a · b). LLVM would choose by what happens
-/// to stand around it: an element's bits would depend on how many a thread computes together. The
-/// second product keeps its rounding.
-static void chooseContractions(ModuleOp module) {
-  module.walk([](Operation *op) {
-    if (!isa<arith::AddFOp, arith::SubFOp>(op))
-      return;
-    auto first = op->getOperand(0).getDefiningOp<arith::MulFOp>();
-    auto second = op->getOperand(1).getDefiningOp<arith::MulFOp>();
-    if (first && second && first != second)
-      second.setFastmath(second.getFastmath() & ~arith::FastMathFlags::contract);
+//===- Contraction ----------------------------------------------------------------------===//
+
+static bool mayContract(Operation *op) {
+  auto flagged = dyn_cast_or_null<arith::ArithFastMathInterface>(op);
+  auto flags = flagged ? flagged.getFastMathFlagsAttr() : arith::FastMathFlagsAttr();
+  return flags && bitEnumContainsAll(flags.getValue(), arith::FastMathFlags::contract);
+}
+
+namespace {
+/// Decides for the whole module before anything changes.
+class Contraction {
+public:
+  explicit Contraction(ModuleOp module);
+  void run();
+
+private:
+  /// left · right, or -(left · right); null for any other value.
+  struct Product {
+    arith::MulFOp op;
+    bool isNegative = false;
+  };
+  Product productIn(Value value) const;
+  static bool collectSums(Value value, SmallVectorImpl<Operation *> &sums);
+  void fuse(Operation *sum, unsigned at);
+
+  SmallVector<Operation *> flagged;
+  llvm::MapVector<Operation *, SmallVector<Operation *>> sumsOf; ///< of a product all of whose
+                                                                 ///< readers are sums
+};
+} // namespace
+
+/// The sums and differences that read the value, or its negation; false if anything else does.
+bool Contraction::collectSums(Value value, SmallVectorImpl<Operation *> &sums) {
+  return llvm::all_of(value.getUsers(), [&](Operation *user) {
+    if (isa<arith::NegFOp>(user))
+      return collectSums(user->getResult(0), sums);
+    sums.push_back(user);
+    return isa<arith::AddFOp, arith::SubFOp>(user) && mayContract(user);
   });
 }
+
+Contraction::Contraction(ModuleOp module) {
+  module.walk([&](Operation *op) {
+    if (!mayContract(op))
+      return;
+    flagged.push_back(op);
+    SmallVector<Operation *> sums;
+    bool isWide = op->getResult(0).getType().isF32() || op->getResult(0).getType().isF64();
+    if (isa<arith::MulFOp>(op) && isWide && collectSums(op->getResult(0), sums))
+      sumsOf[op] = std::move(sums);
+  });
+}
+
+Contraction::Product Contraction::productIn(Value value) const {
+  Product product;
+  while (auto negation = value.getDefiningOp<arith::NegFOp>()) {
+    value = negation.getOperand();
+    product.isNegative = !product.isNegative;
+  }
+  auto op = value.getDefiningOp<arith::MulFOp>();
+  if (op && sumsOf.contains(op))
+    product.op = op;
+  return product;
+}
+
+/// The sum and the product that its operand `at` is become one operation.
+void Contraction::fuse(Operation *sum, unsigned at) {
+  OpBuilder b(sum);
+  auto withSign = [&](Value v, bool isNegative) -> Value {
+    return isNegative ? arith::NegFOp::create(b, sum->getLoc(), v).getResult() : v;
+  };
+  Product product = productIn(sum->getOperand(at));
+  bool isDifference = isa<arith::SubFOp>(sum);
+  Value left = withSign(product.op.getLhs(), product.isNegative != (isDifference && at == 1));
+  Value added = withSign(sum->getOperand(1 - at), isDifference && at == 0);
+  Value fused = math::FmaOp::create(b, sum->getLoc(), left, product.op.getRhs(), added);
+  sum->getResult(0).replaceAllUsesWith(fused);
+}
+
+//   a · b + c   →   fma(a, b, c)         c - a · b      →   fma(-a, b, c)
+//   a · b - c   →   fma(a, b, -c)        -(a · b) + c   →   fma(-a, b, c)
+//
+// where nothing but such sums reads the product, so that nobody has to multiply as well. Of two
+// such products in a sum, the first; a product minus itself is zero. LLVM (and ptxas) would choose
+// by what happens to stand around in a block: an element's bits would depend on how many a thread
+// computes together. So nothing is left to choose: no operation keeps the flag.
+void Contraction::run() {
+  llvm::MapVector<Operation *, unsigned> chosen; // of a sum: the operand
+  for (Operation *op : flagged) {
+    if (!isa<arith::AddFOp, arith::SubFOp>(op))
+      continue;
+    arith::MulFOp first = productIn(op->getOperand(0)).op, second = productIn(op->getOperand(1)).op;
+    if (first != second)
+      chosen[op] = first ? 0 : 1;
+  }
+  llvm::SmallPtrSet<Operation *, 16> fused;
+  for (auto &[product, sums] : sumsOf)
+    if (llvm::all_of(sums, [&, product = product](Operation *sum) {
+          auto entry = chosen.find(sum);
+          return entry != chosen.end() && productIn(sum->getOperand(entry->second)).op == product;
+        }))
+      fused.insert(product);
+  for (auto [sum, at] : chosen)
+    if (fused.contains(productIn(sum->getOperand(at)).op))
+      fuse(sum, at);
+  for (Operation *op : llvm::reverse(flagged)) {
+    if (op->use_empty()) {
+      op->erase();
+      continue;
+    }
+    auto kept = cast<arith::ArithFastMathInterface>(op);
+    arith::FastMathFlags flags = kept.getFastMathFlagsAttr().getValue();
+    op->setAttr(
+        kept.getFastMathAttrName(),
+        arith::FastMathFlagsAttr::get(op->getContext(), flags & ~arith::FastMathFlags::contract));
+  }
+}
+
+//===- Stages ---------------------------------------------------------------------------===//
 
 LogicalResult ConvertKernelsToNVVM::writeKernels(ModuleOp module) {
   SmallVector<Operation *> old;
@@ -104,7 +212,6 @@ LogicalResult ConvertKernelsToNVVM::writeKernels(ModuleOp module) {
     return failure();
   for (Operation *op : llvm::reverse(old))
     op->erase();
-  chooseContractions(module);
   return success();
 }
 
@@ -114,6 +221,7 @@ LogicalResult ConvertKernelsToNVVM::lower(ModuleOp module) {
   populateScalarExpansions(expansions, {/*f16=*/true, bf16});
   if (failed(applyPatternsGreedily(module, std::move(expansions))))
     return failure();
+  Contraction(module).run();
 
   LowerToLLVMOptions options(context);
   LLVMTypeConverter types(context, options);

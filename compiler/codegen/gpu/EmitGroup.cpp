@@ -170,7 +170,7 @@ LogicalResult GroupEmitter::finishGroup() {
 
 //   thread t of the member's: elements [t · width, (t + 1) · width), or what is left of them
 static LogicalResult emitGroupMap(func::FuncOp kernel, const GroupLayout &layout) {
-  Function function = groupFunctions(kernel)[0];
+  Function function = groupFunctions(kernel, layout)[0];
   GroupEmitter e(kernel, function, layout);
   e.findMember();
   Value elements = e.word(1);
@@ -191,8 +191,6 @@ static LogicalResult emitGroupMap(func::FuncOp kernel, const GroupLayout &layout
       for (int64_t i = 0; i < width; ++i)
         e.store(e.results[r], values[i][r], from + i);
   });
-  if (width == 1)
-    return e.finishGroup();
   Value low = e.select(isWhole, elements, first);
   Value one = e.constant(1);
   SmallVector<Value> counted = e.loop(low, elements, 1, 0, kUniformElements - 1, 0, one,
@@ -272,8 +270,6 @@ SmallVector<Value> GroupReduction::sumElements(GroupEmitter &e, Value elements) 
                                        step(piece * width + i, next);
                                      return next;
                                    });
-  if (width == 1)
-    return sums;
   Value rest = e.add(e.times(pieces, width), e.index(e.thread));
   return e.loop(rest, end, kBlockThreads, 0, kUniformElements - 1, 0, sums,
                 [&](const Affine &at, ValueRange carried) {
@@ -309,7 +305,7 @@ void GroupReduction::storeResults(GroupEmitter &e, ArrayRef<Value> sums) const {
 }
 
 LogicalResult GroupReduction::emitWhole() {
-  Function function = groupFunctions(kernel)[0];
+  Function function = groupFunctions(kernel, layout)[0];
   GroupEmitter e(kernel, function, layout);
   e.takeMember();
   storeResults(e, sumBlock(e, sumElements(e, e.word(1))));
@@ -317,7 +313,7 @@ LogicalResult GroupReduction::emitWhole() {
 }
 
 LogicalResult GroupReduction::emitPartial() {
-  Function function = groupFunctions(kernel)[0];
+  Function function = groupFunctions(kernel, layout)[0];
   GroupEmitter e(kernel, function, layout);
   e.findMember();
   SmallVector<Value> totals = sumBlock(e, sumElements(e, e.word(1)));
@@ -330,7 +326,7 @@ LogicalResult GroupReduction::emitPartial() {
 
 //   a warp per member:  lane l adds up the chunks l, l + 32, …;  then over the lanes
 LogicalResult GroupReduction::emitCombine() {
-  Function function = groupFunctions(kernel)[1];
+  Function function = groupFunctions(kernel, layout)[1];
   GroupEmitter e(kernel, function, layout);
   e.takeMember();
   Value ofChunk = e.times(e.word(2), kBlockThreads * layout.width);
@@ -353,11 +349,13 @@ LogicalResult GroupReduction::emitCombine() {
 }
 
 LogicalResult emitGroup(func::FuncOp kernel) {
-  GroupLayout layout = GroupLayout::of(kernel);
-  if (!layout.isReduction)
-    return emitGroupMap(kernel, layout);
-  GroupReduction reduction(kernel, layout);
-  if (!layout.isChunked)
+  FailureOr<GroupLayout> layout = GroupLayout::of(kernel);
+  if (failed(layout))
+    return failure();
+  if (!layout->isReduction)
+    return emitGroupMap(kernel, *layout);
+  GroupReduction reduction(kernel, *layout);
+  if (!layout->isChunked)
     return reduction.emitWhole();
   if (failed(reduction.emitPartial()))
     return failure();

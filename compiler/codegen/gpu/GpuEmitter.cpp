@@ -24,6 +24,7 @@ GpuEmitter::GpuEmitter(func::FuncOp kernel, const Function &function, int64_t sc
   for (unsigned i = 0; i < buffers.size(); ++i) {
     outer.setArgAttr(i, "llvm.noalias", builder.getUnitAttr());
     outer.setArgAttr(i, "llvm.noundef", builder.getUnitAttr());
+    // Those of up to 8 bytes may be elements of a table (Group.h).
     int64_t bytes = buffers[i].bytes;
     bool isScalar = bytes > 0 && bytes <= kScalarBytes;
     outer.setArgAttr(i, "llvm.align",

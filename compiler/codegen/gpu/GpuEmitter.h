@@ -14,9 +14,6 @@ inline constexpr llvm::StringLiteral kThreadsAttr = "mpc.threads";
 /// Likewise: one block of a multiprocessor may have all of its registers.
 inline constexpr llvm::StringLiteral kRegistersFirstAttr = "mpc.registers_first";
 
-/// What a buffer is aligned to. Those of up to 8 bytes may be elements of a table (Group.h).
-inline constexpr int64_t kPlanAlignment = 64;
-
 class GpuEmitter : public Emitter {
 public:
   /// Adds the function in front of `kernel`.

@@ -1,6 +1,7 @@
 //===- Group.cpp - equal kernels of an entry point as one launch -----------------------===//
 
 #include "compiler/codegen/gpu/Group.h"
+#include "compiler/codegen/Access.h"
 #include "compiler/codegen/gpu/Uniform.h"
 #include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/STLExtras.h"
@@ -12,12 +13,6 @@ namespace mpc::gpu {
 
 // What a kernel's parameters may be together, from PTX 8.1 on (before: 4352 bytes).
 constexpr int64_t kParameterBytes = 32764;
-// Bytes of a thread's widest access, and elements that it has together at most.
-constexpr int64_t kAccessBytes = 16, kTogether = 8;
-// Below so many threads, they have fewer elements (as in Launch.cpp).
-constexpr int64_t kFillThreads = 1 << 17;
-// A chunk of a reduction has at least so many elements; a member at most so many chunks.
-constexpr int64_t kChunkElements = 4096, kMaxChunks = 256;
 /// Bytes of a partial result, whatever its type.
 constexpr int64_t kPartialBytes = 8;
 
@@ -32,14 +27,36 @@ DictionaryAttr GroupLayout::attribute(MLIRContext *context) const {
                               b.getNamedAttr("own", b.getDenseI64ArrayAttr(own))});
 }
 
-GroupLayout GroupLayout::of(func::FuncOp uniform) {
+FailureOr<GroupLayout> GroupLayout::of(func::FuncOp uniform) {
+  auto refuse = [&](const Twine &why) -> FailureOr<GroupLayout> {
+    uniform.emitOpError() << kLayoutAttr << ": " << why << " (launches with " << kGroupAttr
+                          << " give their kernel a layout)";
+    return failure();
+  };
   auto attribute = uniform->getAttrOfType<DictionaryAttr>(kLayoutAttr);
-  GroupLayout layout;
-  layout.members = attribute.getAs<IntegerAttr>("members").getInt();
-  layout.width = attribute.getAs<IntegerAttr>("width").getInt();
-  layout.isReduction = attribute.getAs<BoolAttr>("reduction").getValue();
-  layout.isChunked = attribute.getAs<BoolAttr>("chunked").getValue();
-  layout.own.assign(attribute.getAs<DenseI64ArrayAttr>("own").asArrayRef());
+  if (!attribute)
+    return refuse("is no dictionary");
+  auto members = attribute.getAs<IntegerAttr>("members"),
+       width = attribute.getAs<IntegerAttr>("width");
+  auto isReduction = attribute.getAs<BoolAttr>("reduction"),
+       isChunked = attribute.getAs<BoolAttr>("chunked");
+  auto own = attribute.getAs<DenseI64ArrayAttr>("own");
+  if (!members || !width || !isReduction || !isChunked || !own)
+    return refuse("has not all of members, width, reduction, chunked, own");
+  GroupLayout layout{members.getInt(), width.getInt(), isReduction.getValue(), isChunked.getValue(),
+                     llvm::to_vector(own.asArrayRef())};
+
+  KernelAttr kernel = getKernelAttr(uniform);
+  if (!kernel || kernel.getDomain().asArrayRef() != ArrayRef<int64_t>{kUniformElements} ||
+      kernel.getKind() != (layout.isReduction ? KernelKind::column : KernelKind::map))
+    return refuse("is not for this kernel");
+  if (layout.members < 1 || !llvm::is_contained({2, 4, 8}, layout.width) ||
+      (layout.isChunked && !layout.isReduction))
+    return refuse("there is no such group");
+  auto buffers = static_cast<int64_t>(distinctBuffers(uniform, layout.scratchBytes()).size());
+  for (auto [i, buffer] : llvm::enumerate(layout.own))
+    if (buffer < 0 || buffer >= buffers || (i > 0 && buffer <= layout.own[i - 1]))
+      return refuse("own is no ascending list of the kernel's buffers");
   return layout;
 }
 
@@ -47,17 +64,9 @@ static int64_t elementsIn(func::FuncOp kernel) {
   return elementsOf(getKernelAttr(kernel).getDomain().asArrayRef());
 }
 
-/// Elements of 16 bytes of the smallest type that has an element per element of the domain.
-static int64_t elementsPerAccess(func::FuncOp uniform) {
-  int64_t bytes = kAccessBytes;
-  auto look = [&](Type type) {
-    auto tensor = cast<RankedTensorType>(type);
-    if (elementsOf(tensor.getShape()) == kUniformElements)
-      bytes = std::min(bytes, storedBytes(tensor.getElementType()));
-  };
-  llvm::for_each(uniform.getArgumentTypes(), look);
-  llvm::for_each(uniform.getResultTypes(), look);
-  return std::min(kTogether, kAccessBytes / bytes);
+/// Of what has an element per element of the domain.
+static int64_t wideAccess(func::FuncOp uniform) {
+  return elementsPerAccess(uniform, kUniformElements);
 }
 
 /// What a block takes in a step: each thread an access.
@@ -78,19 +87,13 @@ bool isChunked(ArrayRef<func::FuncOp> kernels) {
 
 int64_t memberScratchBytes(func::FuncOp kernel) {
   OwningOpRef<func::FuncOp> uniform = uniformKernel(kernel);
-  int64_t width = elementsPerAccess(*uniform), elements = elementsIn(kernel);
+  int64_t width = wideAccess(*uniform), elements = elementsIn(kernel);
   int64_t reductions = llvm::range_size(uniform->getOps<ReduceOp>());
   int64_t chunks = llvm::divideCeil(elements, chunkSteps(elements, width) * stepElements(width));
   return chunks * reductions * kPartialBytes;
 }
 
 //===- Buffers --------------------------------------------------------------------------===//
-
-static Value withoutReshapes(Value v) {
-  while (auto reshape = v.getDefiningOp<ReshapeOp>())
-    v = reshape.getInput();
-  return v;
-}
 
 /// Of a kernel's distinct buffers, those that are another one in some launch: all results and
 /// scratch, and arguments that are not the same everywhere.
@@ -105,8 +108,8 @@ static SmallVector<int64_t> ownBuffers(ArrayRef<LaunchOp> launches, func::FuncOp
                     llvm::all_of(
                         launches,
                         [&](LaunchOp launch) {
-                          return withoutReshapes(launch.getInputs()[position]) ==
-                                 withoutReshapes(LaunchOp(launches.front()).getInputs()[position]);
+                          return stripReshapes(launch.getInputs()[position]) ==
+                                 stripReshapes(LaunchOp(launches.front()).getInputs()[position]);
                         });
     if (!isShared)
       own.push_back(i);
@@ -126,25 +129,20 @@ size_t mostMembers(ArrayRef<LaunchOp> launches, func::FuncOp kernel) {
 
 //===- Functions ------------------------------------------------------------------------===//
 
-SmallVector<Function, 2> groupFunctions(func::FuncOp uniform) {
-  GroupLayout layout = GroupLayout::of(uniform);
+SmallVector<Function, 2> groupFunctions(func::FuncOp uniform, const GroupLayout &layout) {
   std::string name = uniform.getName().str();
   if (!layout.isReduction)
     return {{name, 0, kBlockThreads}};
-  int64_t sharedBytes = 0;
-  for (ReduceOp reduce : uniform.getOps<ReduceOp>())
-    sharedBytes += kBlockThreads / kWarp *
-                   storedBytes(accumulatorType(getElementTypeOrSelf(reduce.getInput().getType()),
-                                               getElementTypeOrSelf(reduce.getType())));
+  int64_t ofWarps = sharedBytes(uniform, kBlockThreads / kWarp);
   if (!layout.isChunked)
-    return {{name, 0, kBlockThreads, sharedBytes}};
-  return {{name + "$partial", 0, kBlockThreads, sharedBytes}, {name + "$combine", 0, kWarp}};
+    return {{name, 0, kBlockThreads, ofWarps}};
+  return {{name + "$partial", 0, kBlockThreads, ofWarps}, {name + "$combine", 0, kWarp}};
 }
 
 /// Grids and words of a group whose kernel and layout are known.
 static void placeMembers(Group &group, ArrayRef<int64_t> elements) {
   const GroupLayout &layout = group.layout;
-  group.functions = groupFunctions(group.kernel);
+  group.functions = groupFunctions(group.kernel, layout);
   int64_t blocks = 0;
   for (int64_t n : elements) {
     int64_t steps = layout.isReduction ? chunkSteps(n, layout.width) : 1;
@@ -173,7 +171,7 @@ void GroupIndex::add(ArrayRef<LaunchOp> launches, SymbolTable &symbols) {
   layout.isChunked = isChunked(kernels);
   layout.own = ownBuffers(launches, kernels.front(), layout.scratchBytes());
   SmallVector<int64_t> elements = llvm::map_to_vector(kernels, elementsIn);
-  layout.width = elementsPerAccess(*made);
+  layout.width = wideAccess(*made);
   // Never less than 16 bytes of f32.
   int64_t total = std::accumulate(elements.begin(), elements.end(), int64_t(0));
   while (!layout.isReduction && layout.width > kAccessBytes / 4 &&
@@ -187,12 +185,12 @@ void GroupIndex::add(ArrayRef<LaunchOp> launches, SymbolTable &symbols) {
   func::FuncOp &known = byText[text];
   if (!known) {
     std::string name = (kernels.front().getName() + "$group").str();
-    if (llvm::any_of(uniform,
-                     [&](OwningOpRef<func::FuncOp> &other) { return other->getName() == name; }))
+    if (llvm::any_of(uniform, [&](func::FuncOp other) { return other.getName() == name; }))
       name += std::to_string(uniform.size());
     made->setName(name);
     known = *made;
-    uniform.push_back(std::move(made));
+    uniform.push_back(known);
+    owners.push_back(std::move(made));
   }
   group->kernel = known;
   placeMembers(*group, elements);
@@ -244,8 +242,7 @@ GroupIndex::GroupIndex(ModuleOp planned) {
 
 SmallVector<func::FuncOp> GroupIndex::kernels() const {
   SmallVector<func::FuncOp> all(alone);
-  for (const OwningOpRef<func::FuncOp> &kernel : uniform)
-    all.push_back(const_cast<OwningOpRef<func::FuncOp> &>(kernel).get());
+  llvm::append_range(all, uniform);
   return all;
 }
 

@@ -35,8 +35,8 @@ inline constexpr llvm::StringLiteral kLayoutAttr = "mpc.group_layout";
 /// What the code of a group depends on, beside its uniform kernel.
 struct GroupLayout {
   int64_t members = 0;
-  /// Elements that a thread has together. Reductions: the same in every group, so that a member's
-  /// bits do not depend on the others.
+  /// Elements that a thread has together: 2, 4 or 8. Reductions: the same in every group, so that a
+  /// member's bits do not depend on the others.
   int64_t width = 1;
   bool isReduction = false;
   /// A reduction of which some member has several blocks: partial and combine.
@@ -47,14 +47,16 @@ struct GroupLayout {
   int64_t words() const { return isReduction ? 4 : 2; }
   int64_t recordBytes() const { return 8 * static_cast<int64_t>(own.size()) + 4 * words(); }
   mlir::DictionaryAttr attribute(mlir::MLIRContext *context) const;
-  static GroupLayout of(mlir::func::FuncOp uniform);
+  /// Of a uniform kernel; says what is wrong with one that has none, or one that is not for it.
+  static llvm::FailureOr<GroupLayout> of(mlir::func::FuncOp uniform);
   /// Of a uniform kernel with this layout: whether it has scratch, as the last buffer.
   int64_t scratchBytes() const { return isChunked ? 8 : 0; }
 };
 
-/// The functions of a uniform kernel with a layout, with grids of no blocks: those follow from the
-/// members.
-llvm::SmallVector<Function, 2> groupFunctions(mlir::func::FuncOp uniform);
+/// The functions of a uniform kernel with this layout, with grids of no blocks: those follow from
+/// the members.
+llvm::SmallVector<Function, 2> groupFunctions(mlir::func::FuncOp uniform,
+                                              const GroupLayout &layout);
 
 /// Launches that run as one.
 struct Group {
@@ -86,8 +88,8 @@ public:
 private:
   void add(llvm::ArrayRef<LaunchOp> launches, mlir::SymbolTable &symbols);
 
-  llvm::SmallVector<mlir::func::FuncOp> alone;
-  std::vector<mlir::OwningOpRef<mlir::func::FuncOp>> uniform;
+  llvm::SmallVector<mlir::func::FuncOp> alone, uniform;
+  std::vector<mlir::OwningOpRef<mlir::func::FuncOp>> owners; ///< of `uniform`
   llvm::StringMap<mlir::func::FuncOp> byText;
   std::vector<std::unique_ptr<Group>> groups;
   llvm::DenseMap<mlir::Operation *, Group *> byFirst;

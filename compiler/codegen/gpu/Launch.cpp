@@ -9,27 +9,21 @@ namespace mpc::gpu {
 
 static int64_t divideCeil(int64_t a, int64_t b) { return llvm::divideCeil(a, b); }
 
-// Bytes of a thread's widest access.
-constexpr int64_t kAccessBytes = 16;
 // Elements a thread computes at most: more would cost registers.
 constexpr int64_t kTogether = 8;
-// Threads that keep a large GPU's memory busy (half of what 132 multiprocessors hold): below, a
-// thread has fewer elements.
-constexpr int64_t kFillThreads = 1 << 17;
 // A row up to this long has a warp, a longer one a block.
 constexpr int64_t kWarpRow = 1024;
 // Elements of a row that a thread keeps in registers.
 constexpr int64_t kRegisters = 32;
-// Rows of a chunk at least, per warp that takes turns; chunks at most.
-constexpr int64_t kRowsPerWarp = 8, kMaxChunks = 256;
-// Elements of a chunk at least where a tensor is reduced to a scalar.
-constexpr int64_t kChunkElements = 4096;
-/// Smallest element of what the kernel reads and writes: its accesses are 16 bytes wide where a
-/// thread has 16 / that many elements.
-static int64_t elementsPerAccess(func::FuncOp kernel) {
+// Rows of a chunk at least, per warp that takes turns.
+constexpr int64_t kRowsPerWarp = 8;
+
+int64_t elementsPerAccess(func::FuncOp kernel, int64_t least) {
   int64_t bytes = kAccessBytes;
   auto look = [&](Type type) {
-    bytes = std::min(bytes, storedBytes(cast<RankedTensorType>(type).getElementType()));
+    auto tensor = cast<RankedTensorType>(type);
+    if (elementsOf(tensor.getShape()) >= least)
+      bytes = std::min(bytes, storedBytes(tensor.getElementType()));
   };
   llvm::for_each(kernel.getArgumentTypes(), look);
   llvm::for_each(kernel.getResultTypes(), look);
@@ -81,8 +75,7 @@ RowGrid rowGrid(func::FuncOp kernel) {
   return grid;
 }
 
-/// Shared memory of a kernel's reductions: `count` values of each accumulator.
-static int64_t sharedBytes(func::FuncOp kernel, int64_t count) {
+int64_t sharedBytes(func::FuncOp kernel, int64_t count) {
   int64_t bytes = 0;
   for (ReduceOp reduce : kernel.getOps<ReduceOp>())
     bytes += count * storedBytes(accumulatorType(getElementTypeOrSelf(reduce.getInput().getType()),
@@ -121,7 +114,8 @@ ColumnGrid columnGrid(func::FuncOp kernel) {
                                 getElementTypeOrSelf(reduce.getType()));
     grid.reductions.push_back(reduce);
     grid.offsets.push_back(grid.scratchBytes);
-    grid.scratchBytes += llvm::alignTo(grid.chunks * grid.columns * storedBytes(type), 64);
+    grid.scratchBytes +=
+        llvm::alignTo(grid.chunks * grid.columns * storedBytes(type), kPlanAlignment);
   }
   return grid;
 }

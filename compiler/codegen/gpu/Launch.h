@@ -17,6 +17,19 @@ constexpr int64_t kWarp = 32;
 constexpr int64_t kBlockThreads = 256;
 /// Shared memory that every GPU gives a block without being asked.
 constexpr int64_t kSharedBytes = 48 << 10;
+/// Bytes of a thread's widest access.
+constexpr int64_t kAccessBytes = 16;
+/// Threads that keep a large GPU's memory busy (half of what 132 multiprocessors hold): below, a
+/// thread has fewer elements.
+constexpr int64_t kFillThreads = 1 << 17;
+/// Of a tensor that is reduced to a scalar: elements of a chunk at least, and chunks at most.
+constexpr int64_t kChunkElements = 4096, kMaxChunks = 256;
+
+/// Elements that a thread computes together at most: as many of the smallest type that the kernel
+/// reads or writes as an access has, of tensors with at least `least` elements.
+int64_t elementsPerAccess(mlir::func::FuncOp kernel, int64_t least = 0);
+/// Shared memory of a kernel's reductions: `count` values of each accumulator.
+int64_t sharedBytes(mlir::func::FuncOp kernel, int64_t count);
 
 /// A GPU function that a kernel becomes. All functions of a kernel take one pointer per
 /// distinctBuffers(kernel, scratchBytes(kernel)), in that order.

@@ -8,6 +8,7 @@
 //===-------------------------------------------------------------------------------------===//
 
 #include "compiler/codegen/gpu/Uniform.h"
+#include "compiler/codegen/Access.h"
 #include "compiler/codegen/Loops.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/DenseSet.h"
@@ -119,9 +120,7 @@ Value Generalizer::buildWide(Value v) {
       return fail();
     return arith::ConstantOp::create(b, kernel.getLoc(), dense.resizeSplat(wideType(v)));
   }
-  bool isPointwise = isa<arith::ArithDialect, math::MathDialect>(op->getDialect()) &&
-                     op->getNumResults() == 1 && op->getNumRegions() == 0;
-  if (!isPointwise)
+  if (!isPointwise(op))
     return fail();
   IRMapping operands;
   for (Value operand : op->getOperands()) {
