@@ -179,7 +179,7 @@ def unpack_part(package, version, folder, target):
             if is_wanted(file.name, package, version):
                 return unpack(file, folder, target)
     if pip_setting("no-index").lower() in ("1", "true", "yes", "on"):
-        return "pip's folders have no such wheel, and pip is to use no index"
+        return "pip's folders have no such wheel, and it is to use no index"
     web = Web()
     address = wheel_address(web, package, version)
     if not address:
@@ -199,7 +199,7 @@ def main():
             return
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:  # OSError: whatever urllib says, too
         problem = str(error)
-    print(f"wheel-part: {package} {version}: {problem}; pip downloads the whole wheel", file=sys.stderr)
+    print(f"wheel-part: {package} {version}: {problem}; the whole wheel is left to pip", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=target.parent) as whole:
         pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", whole]
         if subprocess.run([*pip, f"{package}=={version}"]).returncode != 0:

@@ -8,6 +8,7 @@
 #include "OnnxDialect.h"
 #include "compiler/import/Model.h"
 #include "compiler/ops/Build.h"
+#include "compiler/ops/FewerRows.h"
 #include "compiler/ops/Unsigned.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
@@ -61,7 +62,8 @@ private:
   // The function @graph.
   DictionaryAttr nameAndRole(StringRef name, StringRef role, Attribute weights = {});
   void addWeight(const ::onnx::TensorProto &tensor);
-  Attribute magnitudes(const ::onnx::TensorProto &tensor, const DataRange &data);
+  void describe(const ::onnx::TensorProto &tensor, const DataRange &data,
+                NamedAttrList &attributes);
   func::FuncOp createFunction();
   void addResults(func::FuncOp function);
   void addModuleAttributes(ModuleOp module);
@@ -457,21 +459,20 @@ DictionaryAttr Emitter::nameAndRole(StringRef name, StringRef role, Attribute we
   return b.getDictionaryAttr(attrs);
 }
 
-/// The smallest and the largest magnitude of a constant's elements but 0 and infinities; null where
-/// there is none. By these it is known whether it can be rounded to half.
-Attribute Emitter::magnitudes(const ::onnx::TensorProto &tensor, const DataRange &data) {
+/// What later stages ask of a constant's numbers, which are not in the module.
+void Emitter::describe(const ::onnx::TensorProto &tensor, const DataRange &data,
+                       NamedAttrList &attributes) {
   auto bytes = weights.bytes(data.file, data.offset, data.bytes);
   if (!bytes) {
     problems.add(llvm::toString(bytes.takeError()));
-    return {};
+    return;
   }
-  double smallest = std::numeric_limits<double>::infinity(), largest = 0;
-  for (int64_t i = 0, count = elementCount(tensor.dims()); i < count; ++i)
-    if (double x = std::abs(floatAt(*bytes, tensor.data_type(), i)); x > 0 && std::isfinite(x)) {
-      smallest = std::min(smallest, x);
-      largest = std::max(largest, x);
-    }
-  return largest > 0 ? Attribute(b.getDenseF64ArrayAttr({smallest, largest})) : Attribute();
+  if (isFloatType(tensor.data_type()) && !roles.frozen.count(tensor.name()))
+    if (auto range = magnitudes(*bytes, tensor.data_type()))
+      attributes.set("mpc.magnitudes", b.getDenseF64ArrayAttr({range->first, range->second}));
+  std::vector<int64_t> axes = repeatedAxes(tensor, *bytes, batch.batch);
+  if (!axes.empty())
+    attributes.set(kRepeatedAttr, b.getDenseI64ArrayAttr(axes));
 }
 
 void Emitter::addWeight(const ::onnx::TensorProto &tensor) {
@@ -493,9 +494,8 @@ void Emitter::addWeight(const ::onnx::TensorProto &tensor) {
   NamedAttrList attributes = nameAndRole(tensor.name(), roleName, where);
   if (roles.frozen.count(tensor.name()))
     attributes.set("mpc.frozen", b.getUnitAttr());
-  else if (role == InitializerRole::constant && isFloatType(tensor.data_type()))
-    if (Attribute range = magnitudes(tensor, *data))
-      attributes.set("mpc.magnitudes", range);
+  if (role == InitializerRole::constant)
+    describe(tensor, *data, attributes);
   arguments.push_back({tensor.name(), wide ? read.clone(b.getF32Type()) : read,
                        attributes.getDictionary(b.getContext()), read});
 }

@@ -11,8 +11,9 @@
 // gradient is the sum of all paths. It is separated only where the exporter left a trace of the
 // merge:
 //
-//   - The dynamo exporter: the node's call names a parameter that the file does not have. One
-//     reader whose call does not tell, because a view between was dropped, keeps all together.
+//   - The dynamo exporter: the tensor has a parameter's name, and the node's call names another that
+//     the file does not have. One reader whose call does not tell, because a view between was
+//     dropped, keeps all together; so does a folded view, which has no parameter's name (val_14).
 //   - The TorchScript exporter: an Identity from the one initializer to the name of the other. It
 //     writes these before all other nodes, as Identity_0, Identity_1, …; what the model itself
 //     computes comes later or has a result named by a number or by a path. Tensors of one memory

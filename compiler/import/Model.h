@@ -168,6 +168,12 @@ llvm::Expected<llvm::ArrayRef<char>>
 initializerBytes(OnnxModel &model, const ::onnx::TensorProto &tensor, WeightStore &weights);
 /// Element i of floating-point data.
 double floatAt(llvm::ArrayRef<char> bytes, int32_t onnxType, int64_t i);
+/// The smallest and the largest magnitude of a constant's floats but 0 and infinities, by which it
+/// is known whether they can be rounded to half; nullopt where there is none.
+std::optional<std::pair<double, double>> magnitudes(llvm::ArrayRef<char> bytes, int32_t onnxType);
+/// The axes of `batch` indices along which all slices of a tensor are equal.
+std::vector<int64_t> repeatedAxes(const ::onnx::TensorProto &tensor, llvm::ArrayRef<char> bytes,
+                                  int64_t batch);
 bool isUnsignedType(int32_t onnxType);
 /// Unsigned integers as the signed type that takes their place: twice as wide, but for 64 bits.
 /// Others as they are.

@@ -158,6 +158,36 @@ double mpc::import::floatAt(ArrayRef<char> bytes, int32_t onnxType, int64_t i) {
   }
 }
 
+std::optional<std::pair<double, double>> mpc::import::magnitudes(ArrayRef<char> bytes,
+                                                                 int32_t onnxType) {
+  double smallest = std::numeric_limits<double>::infinity(), largest = 0;
+  for (int64_t i = 0, count = int64_t(bytes.size()) / elementBytes(onnxType); i < count; ++i)
+    if (double x = std::abs(floatAt(bytes, onnxType, i)); x > 0 && std::isfinite(x)) {
+      smallest = std::min(smallest, x);
+      largest = std::max(largest, x);
+    }
+  return largest > 0 ? std::optional(std::pair(smallest, largest)) : std::nullopt;
+}
+
+std::vector<int64_t> mpc::import::repeatedAxes(const TensorProto &tensor, ArrayRef<char> bytes,
+                                               int64_t batch) {
+  std::vector<int64_t> axes;
+  size_t block = bytes.size(); // bytes of one index of the axes in front
+  for (int64_t axis = 0; batch > 1 && block > 0 && axis < tensor.dims_size(); ++axis) {
+    size_t slice = block / size_t(std::max<int64_t>(tensor.dims(int(axis)), 1));
+    auto isRepeated = [&] {
+      for (size_t at = 0; at < bytes.size(); at += slice)
+        if (at % block != 0 && std::memcmp(&bytes[at], &bytes[at - slice], slice) != 0)
+          return false;
+      return true;
+    };
+    if (tensor.dims(int(axis)) == batch && isRepeated())
+      axes.push_back(axis);
+    block = slice;
+  }
+  return axes;
+}
+
 bool mpc::import::isUnsignedType(int32_t onnxType) {
   return onnxType == TensorProto::UINT8 || onnxType == TensorProto::UINT16 ||
          onnxType == TensorProto::UINT32 || onnxType == TensorProto::UINT64;

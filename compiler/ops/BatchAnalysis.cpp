@@ -60,8 +60,8 @@ std::string BatchAnalysis::whyMixed(Value v) const {
 // An operand without a place on an axis goes with all samples there only if it is the same for
 // each: x + xᵀ of a square x pairs samples with features, and a parameter of N rows has some that a
 // smaller batch cannot use.
-bool BatchAnalysis::goesWith(Value v, const SamplePlace &p) const {
-  return of(v).on(p.axis) || holdsForFewer(v, partOf(p));
+bool BatchAnalysis::goesWith(Value v, const SamplePlace &p) {
+  return of(v).on(p.axis) || fewer.hold(v, partOf(p));
 }
 
 // An element of the result belongs to all samples that the operands' elements belong to, so places
@@ -211,7 +211,7 @@ SamplePlaces BatchAnalysis::ofMatmul(MatmulOp op) {
     bool leading = p.axis < last - 1, biased = p.axis == last && op.getBias();
     if (leading && (!goesWith(op.getLhs(), p) || !goesWith(op.getRhs(), p)))
       return pairWithWholeBatch(op);
-    if (biased && !holdsForFewer(op.getBias(), {0, p.outer, batch, p.inner}))
+    if (biased && !fewer.hold(op.getBias(), {0, p.outer, batch, p.inner}))
       return pairWithWholeBatch(op);
   }
   if (contracted.empty())

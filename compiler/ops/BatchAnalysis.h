@@ -72,7 +72,7 @@ public:
 private:
   SamplePlaces transfer(mlir::Operation *op);
   AxisPart partOf(const SamplePlace &p) const { return {p.axis, p.outer, batch, p.inner}; }
-  bool goesWith(mlir::Value v, const SamplePlace &p) const;
+  bool goesWith(mlir::Value v, const SamplePlace &p);
   SamplePlaces merge(mlir::Operation *op);
   SamplePlaces ofElementwise(mlir::Operation *op);
   SamplePlaces ofReshape(mlir::Operation *op);
@@ -85,6 +85,7 @@ private:
   SamplePlaces combined(mlir::Operation *op, int64_t axis, ReductionKind kind);
 
   int64_t batch = 1;
+  FewerRows fewer;
   llvm::DenseMap<mlir::Value, SamplePlaces> known;
 };
 

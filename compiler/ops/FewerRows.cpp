@@ -7,7 +7,9 @@
 
 #include "FewerRows.h"
 #include "Build.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Matchers.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 
@@ -53,80 +55,130 @@ static bool isRepeatedConstant(DenseElementsAttr value, AxisPart part) {
       [&](int64_t i) { return StringRef(value.getRawData().data() + i * bytes, size_t(bytes)); });
 }
 
-/// So many operations are looked at, then the answer is no: expressions share values, and a walk
-/// over all paths would not end.
-constexpr int kMostOperations = 256;
+/// Expressions are followed this far back: no stack is deep enough for all.
+constexpr int kMostOperations = 2000;
 
-static bool holdsIn(Value v, AxisPart part, int &left);
+bool FewerRows::hold(Value v, AxisPart part) {
+  if (part.count == 1 || shapeOf(v).empty())
+    return true;
+  if (depth == 0) // what was asked before may be gone, and others in its place
+    known.clear();
+  Key key = {part.axis, part.outer, part.count, part.inner};
+  auto found = known.find({v.getAsOpaquePointer(), key});
+  if (found != known.end())
+    return found->second;
+  if (depth == kMostOperations)
+    return false;
+  ++depth;
+  bool holds = holdIn(v, part);
+  --depth;
+  return known[{v.getAsOpaquePointer(), key}] = holds;
+}
 
-static bool holdsBehindGather(GatherOp op, AxisPart part, int &left) {
+// Rows, columns and leading dimensions of a product stay apart.
+bool FewerRows::holdInMatmul(MatmulOp op, AxisPart part) {
+  int64_t last = shapeOf(op.getResult()).size() - 1;
+  if (part.axis < last - 1)
+    return hold(op.getLhs(), part) && hold(op.getRhs(), part);
+  if (part.axis == last - 1) {
+    part.axis = op.getTransposeLhs() ? last : last - 1;
+    return hold(op.getLhs(), part);
+  }
+  bool biasHolds = !op.getBias() || hold(op.getBias(), {0, part.outer, part.count, part.inner});
+  part.axis = op.getTransposeRhs() ? last - 1 : last;
+  return biasHolds && hold(op.getRhs(), part);
+}
+
+bool FewerRows::holdInGather(GatherOp op, AxisPart part) {
   int64_t axis = op.getAxis(), rank = shapeOf(op.getIndices()).size();
   if (part.axis >= axis && part.axis < axis + rank) {
     part.axis -= axis;
-    return holdsIn(op.getIndices(), part, left);
+    return hold(op.getIndices(), part);
   }
   part.axis -= part.axis < axis ? 0 : rank - 1;
-  return holdsIn(op.getInput(), part, left);
+  return hold(op.getInput(), part);
 }
 
-static bool holdsBehindSlice(SliceOp op, AxisPart part, int &left) {
+bool FewerRows::holdInSlice(SliceOp op, AxisPart part) {
   int64_t size = shapeOf(op.getInput())[part.axis];
   if (size == shapeOf(op.getResult())[part.axis] && op.getSteps()[part.axis] == 1)
-    return holdsIn(op.getInput(), part, left);
-  return holdsIn(op.getInput(), {part.axis, 1, size, 1}, left);
+    return hold(op.getInput(), part);
+  return hold(op.getInput(), {part.axis, 1, size, 1});
 }
 
-static bool holdsIn(Value v, AxisPart part, int &left) {
+// What combines elements along other axes than the part's.
+bool FewerRows::holdBesideAxis(Operation *op, AxisPart part) {
+  bool apart = llvm::TypeSwitch<Operation *, bool>(op)
+                   .Case<SoftmaxOp, LogSoftmaxOp, CumSumOp, MaskSamplesOp>([&](auto combined) {
+                     return part.axis != static_cast<int64_t>(combined.getAxis());
+                   })
+                   .Case<LayerNormOp>([&](LayerNormOp norm) {
+                     return part.axis < static_cast<int64_t>(norm.getAxis());
+                   })
+                   .Case<PadOp>([&](PadOp pad) {
+                     return !pad.getLow()[part.axis] && !pad.getHigh()[part.axis] &&
+                            !pad.getInterior()[part.axis];
+                   })
+                   .Case<BatchNormInferenceOp>([&](Operation *) { return part.axis != 1; })
+                   .Case<MaxPoolOp, AveragePoolOp>([&](Operation *) { return part.axis <= 1; })
+                   .Case<ConvOp, ConvBackwardDataOp>([&](Operation *) { return part.axis == 0; })
+                   .Case<DropoutOp>([&](Operation *) { return true; }) // by the place in the batch
+                   .Default(false);
+  return apart && hold(op->getOperand(0), part);
+}
+
+bool FewerRows::holdIn(Value v, AxisPart part) {
   DenseElementsAttr constant;
-  if (part.count == 1 || shapeOf(v).empty())
-    return true;
   if (matchPattern(v, m_Constant(&constant)))
     return isRepeatedConstant(constant, part);
+  if (auto argument = dyn_cast<BlockArgument>(v)) {
+    auto function = cast<func::FuncOp>(argument.getOwner()->getParentOp());
+    auto axes =
+        function.getArgAttrOfType<DenseI64ArrayAttr>(argument.getArgNumber(), kRepeatedAttr);
+    return axes && llvm::is_contained(axes.asArrayRef(), part.axis);
+  }
   Operation *op = v.getDefiningOp();
-  if (!op || left-- == 0)
-    return false;
   if (auto broadcast = dyn_cast<BroadcastOp>(op)) {
     ArrayRef<int64_t> dimensions = broadcast.getDimensions();
     auto *from = llvm::find(dimensions, part.axis);
     if (from == dimensions.end())
       return true;
     part.axis = from - dimensions.begin();
-    return holdsIn(broadcast.getInput(), part, left);
+    return hold(broadcast.getInput(), part);
   }
   if (isa<ReshapeOp>(op)) {
     auto there = locate(part, shapeOf(v), shapeOf(op->getOperand(0)));
-    return there && holdsIn(op->getOperand(0), *there, left);
+    return there && hold(op->getOperand(0), *there);
   }
   if (auto transpose = dyn_cast<TransposeOp>(op)) {
     part.axis = transpose.getPermutation()[part.axis];
-    return holdsIn(transpose.getInput(), part, left);
+    return hold(transpose.getInput(), part);
   }
   if (auto slice = dyn_cast<SliceOp>(op))
-    return holdsBehindSlice(slice, part, left);
+    return holdInSlice(slice, part);
   if (auto gather = dyn_cast<GatherOp>(op))
-    return holdsBehindGather(gather, part, left);
+    return holdInGather(gather, part);
+  if (auto matmul = dyn_cast<MatmulOp>(op))
+    return holdInMatmul(matmul, part);
   if (auto reduce = dyn_cast<ReduceOp>(op)) {
     SmallVector<int64_t> axes(reduce.getAxes());
     llvm::sort(axes);
     for (int64_t axis : axes)
       part.axis += axis <= part.axis;
-    return holdsIn(reduce.getInput(), part, left);
+    return hold(reduce.getInput(), part);
   }
   auto concat = dyn_cast<ConcatOp>(op);
-  if (concat && part.axis == int64_t(concat.getAxis()))
+  if (concat && part.axis == static_cast<int64_t>(concat.getAxis()))
     return false;
   if (auto iota = dyn_cast<IotaOp>(op))
-    return part.axis != int64_t(iota.getAxis()) || part.outer == 1;
+    return part.axis != static_cast<int64_t>(iota.getAxis()) || part.outer == 1;
+  if (isa<RandomUniformOp>(op)) // a place in the batch has its own numbers
+    return part.outer == 1;
   if (!concat && !op->hasTrait<OpTrait::Elementwise>())
-    return false;
+    return holdBesideAxis(op, part);
   return llvm::all_of(op->getOperands(), [&](Value operand) {
-    return !isa<RankedTensorType>(operand.getType()) || holdsIn(operand, part, left);
+    return !isa<RankedTensorType>(operand.getType()) || hold(operand, part);
   });
-}
-
-bool holdsForFewer(Value v, AxisPart part) {
-  int left = kMostOperations;
-  return holdsIn(v, part, left);
 }
 
 } // namespace mpc

@@ -9,7 +9,8 @@
 #ifndef MPC_OPS_FEWERROWS_H
 #define MPC_OPS_FEWERROWS_H
 
-#include "mlir/IR/Value.h"
+#include "MpcDialect.h"
+#include <map>
 
 namespace mpc {
 
@@ -23,10 +24,28 @@ struct AxisPart {
 std::optional<AxisPart> locate(AxisPart part, llvm::ArrayRef<int64_t> from,
                                llvm::ArrayRef<int64_t> to);
 
-/// True if a tensor with fewer indices in `part` would hold the same elements at those: by how it
-/// was made (a broadcast along the axis, the index itself), or as all numbers of a constant are the
-/// same there. False where that is not evident.
-bool holdsForFewer(mlir::Value v, AxisPart part);
+/// Axes, of as many indices as the batch has samples, along which all slices of a constant argument
+/// are equal: the importer's word on numbers that are not in the module (array of i64).
+constexpr llvm::StringLiteral kRepeatedAttr = "mpc.repeated";
+
+class FewerRows {
+public:
+  /// True if a tensor with fewer indices in `part` would hold the same elements at those: by how it
+  /// was made (a broadcast along the axis, the index itself, operations that keep the indices
+  /// apart), or as all numbers of a constant are the same there. False where that is not evident.
+  bool hold(mlir::Value v, AxisPart part);
+
+private:
+  bool holdIn(mlir::Value v, AxisPart part);
+  bool holdInMatmul(MatmulOp op, AxisPart part);
+  bool holdInGather(GatherOp op, AxisPart part);
+  bool holdInSlice(SliceOp op, AxisPart part);
+  bool holdBesideAxis(mlir::Operation *op, AxisPart part);
+
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t>; ///< of a part
+  std::map<std::pair<void *, Key>, bool> known;
+  int depth = 0;
+};
 
 } // namespace mpc
 

@@ -227,10 +227,10 @@ int TrainingRun::run() {
   // The last epoch was not finished: its validation is still to come, also where this call's share
   // of the steps ends with the run.
   if (state.step >= total && evaluator && validatedStep != state.step && state.step > firstStep) {
-    if (signal)
-      state.validation_due = state.epoch + 1;
-    else if (metrics.failure().empty())
+    if (!signal && metrics.failure().empty())
       validate(state.epoch + 1);
+    else if (!state.validation_due) // else: of the epoch that has just ended
+      state.validation_due = state.epoch + 1;
     signal = SignalGuard::received();
   }
   save();

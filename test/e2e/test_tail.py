@@ -207,15 +207,17 @@ def test_sequences_and_folded_batches(bench):
 
 
 class Case:
-    """nodes end in y; `weights`, `inputs` (name → shape with N) and options come on top of x, W and --loss=mse."""
+    """nodes end in y; `weights`, `inputs` (name → shape with N) and options come on top of x, W and --loss=mse. `of_batch` gives constants
+    that a file for a batch of that size holds; all weights but these are trained then."""
 
-    def __init__(self, nodes, weights=None, inputs=None, output=("N", 4), loss="mse", opset=17, x=("N", 3)):
+    def __init__(self, nodes, weights=None, inputs=None, output=("N", 4), loss="mse", opset=17, x=("N", 3), of_batch=None):
         self.loss, self.inputs = loss, {"x": x, **(inputs or {})}
         weights = {"W": MADE.standard_normal((3, 4)).astype(np.float32), **(weights or {})}
         infos = {n: (list(s[:-1]), s[-1]) if isinstance(s[-1], TensorKind) else list(s) for n, s in self.inputs.items()}
         infos = {n: (s[0], s[1].kind) if isinstance(s, tuple) else s for n, s in infos.items()}
-        self.model = model_of([node("MatMul", "x W", "h"), *nodes], infos, {"y": list(output)}, weights, opset=opset)
-        self.output = output
+        constants = of_batch or (lambda batch: {})
+        self.model = lambda batch: model_of([node("MatMul", "x W", "h"), *nodes], infos, {"y": list(output)}, {**weights, **constants(batch)}, opset=opset)
+        self.output, self.options = output, [f"--train=^({'|'.join(weights)})$"] if of_batch else []
 
     def data(self, samples):
         made = {}
@@ -225,7 +227,7 @@ class Case:
         return made, None if self.loss == "output" else normal(*[samples if d == "N" else d for d in self.output])
 
     def compile(self, bench, batch, *options):
-        return bench.compile(self.model, f"--loss={self.loss}", "--optimizer=sgd", "--precision=fp64", f"--batch={batch}", *options)
+        return bench.compile(self.model(batch), f"--loss={self.loss}", "--optimizer=sgd", "--precision=fp64", f"--batch={batch}", *self.options, *options)
 
 
 class TensorKind:
@@ -251,6 +253,7 @@ def reduced(op, opset=17, before=(), axes=(0,), source="h"):
 
 
 POSITIVE = [node("Exp", "h", "e")]
+MASK = (MADE.random((1, 4, 16, 16)) > 0.5).astype(np.float32)
 CASES = {
     "mean": lambda: reduced("ReduceMean"),
     "mean_18": lambda: reduced("ReduceMean", 18),
@@ -332,6 +335,14 @@ CASES = {
                                      x=("N", 2, 5, 3), output=("N", 2, 10, 8)),
     "identity": lambda: Case([node("Gemm", "h h", "s", transB=1), node("EyeLike", "s", "e"), node("Mul", "s e", "d"), node("ReduceSum", "d one", "q", keepdims=1),
                               node("ReduceSum", "e", "c", keepdims=0), node("Div", "q c", "r"), node("Mul", "h r", "y")], {"one": np.array([1])}),
+    # a file for batches of one size: what is the same for each sample stays so for fewer
+    "state_of_zeros": lambda: Case([node("MatMul", "state U", "u"), node("Add", "h u", "g"), node("Tanh", "g", "y")], {"U": normal(2, 4)},
+                                   of_batch=lambda n: {"state": np.zeros((n, 2), np.float32)}),
+    "expanded_queries": lambda: Case([node("Expand", "q s", "e"), node("LayerNormalization", "e w b", "l"), node("MatMul", "l V", "v"),
+                                      node("Softmax", "v", "p", axis=-1), node("Mul", "h p", "y")],
+                                     {"q": normal(1, 4), "w": normal(4), "b": normal(4), "V": normal(4, 4)}, of_batch=lambda n: {"s": np.array([n, 4])}),
+    "repeated_mask": lambda: Case([node("Reshape", "h image", "i"), node("Mul", "i mask", "y")], x=("N", 256, 3), output=("N", 4, 16, 16),
+                                  of_batch=lambda n: {"image": np.array([n, 4, 16, 16]), "mask": np.repeat(MASK, n, 0)}),
     # one after the other along the batch, and apart again
     "joined": lambda: Case([node("Neg", "h", "g"), node("Exp", "g", "e"), node("Concat", "h e", "c", axis=0),
                             node("ReduceMean", "c", "m", axes=[0], keepdims=1), node("Sub", "c m", "d"), node("Split", "d", "u v", axis=0), node("Mul", "u v", "y")]),
@@ -415,14 +426,14 @@ def test_reductions_in_other_precisions(bench):
     inputs, labels = case.data(3)
     want = case.compile(bench, 3).grad(inputs, labels)
     for precision, tolerance in (("fp32", 1e-4), ("bf16", 0.1), ("fp16", 2e-2)):
-        trainer = bench.compile(case.model, *SGD, f"--precision={precision}", "--batch=8")
+        trainer = bench.compile(case.model(8), *SGD, f"--precision={precision}", "--batch=8")
         require_close(trainer.grad(inputs, labels)["W"], want["W"], tolerance, precision)
 
 
 def test_sizes_do_not_change_the_precision(bench):
     """A number that is made of the batch size stands for a constant: a half chain it scales stays half."""
     case = Case([*FLOAT, node("Div", "h count", "d"), node("MatMul", "d V", "y")], {**ZERO, "V": normal(4, 4)})
-    report = bench.run_mpc(case.model, *SGD, "--precision=bf16", "--batch=8", "--report=precision", output=bench.path("t"))
+    report = bench.run_mpc(case.model(8), *SGD, "--precision=bf16", "--batch=8", "--report=precision", output=bench.path("t"))
     require(re.search(r"Div_d\s+Div\s+P\s+bf16", report.out + report.err), f"the division is not in half: {report.out}{report.err}")
 
 

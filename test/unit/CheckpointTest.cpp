@@ -224,6 +224,31 @@ TEST_P(Checkpoints, AValidationIsMadeUpForOnce) {
   EXPECT_EQ(metrics("b.jsonl", "eval").size(), 0u);
 }
 
+// The last epoch's validation is still that epoch's where a signal ends it.
+TEST_P(Checkpoints, TheLastValidationKeepsItsEpoch) {
+  auto steps = std::make_shared<int>(0); // 14 in two epochs
+  prepare = [=](FakeDevice &device) {
+    device.onRun = [=](const std::string &entry) {
+      *steps += entry == "gradients";
+      if (entry == "eval_step" && *steps == 14)
+        raise(SIGTERM);
+    };
+  };
+  std::vector<std::string> options = {"train", "--data",    data,       "--valid", data,
+                                      "--lr",  "0.1",       "--epochs", "2",       "--out",
+                                      "@a",    "--metrics", "@a.jsonl"};
+  ASSERT_EQ(run(options), 143) << err;
+  prepare = nullptr;
+  ASSERT_EQ(run({"train", "--data", data, "--valid", data, "--epochs", "2", "--resume", "--out",
+                 "@a", "--metrics", "@a.jsonl"}),
+            0)
+      << err;
+  auto lines = metrics("a.jsonl", "eval");
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[1]["step"], 14);
+  EXPECT_EQ(lines[1]["epoch"], 2);
+}
+
 // Opening the metrics empties the file.
 TEST_P(Checkpoints, MetricsOverACheckpointAreRefused) {
   ASSERT_EQ(train({"--lr", "0.1", "--steps", "2", "--out", "@a"}), 0);
