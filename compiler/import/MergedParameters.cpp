@@ -11,7 +11,7 @@
 // gradient is the sum of all paths. It is separated only where the exporter left a trace of the
 // merge:
 //
-//   - The dynamo exporter: the tensor has a parameter's name, and the node's call names another that
+//   - The dynamo exporter: the tensor has a parameter's name, and the node's call names one that
 //     the file does not have. One reader whose call does not tell, because a view between was
 //     dropped, keeps all together; so does a folded view, which has no parameter's name (val_14).
 //   - The TorchScript exporter: an Identity from the one initializer to the name of the other. It
