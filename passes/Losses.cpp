@@ -106,9 +106,11 @@ static Value elementLoss(OpBuilder &b, Location loc, StringRef name, Value x, Va
   if (name == "bce")
     return binaryCrossEntropy({b, loc, x}, {b, loc, t});
   if (name == "bce-with-logits") {
-    // (1 - t) · x + log(1 + exp(-x))
-    Value softplus = SoftplusOp::create(b, loc, type, arith::NegFOp::create(b, loc, x));
-    return add(b, loc, mul(b, loc, sub(b, loc, one, t), x), softplus);
+    // (1 - t) · softplus(x) + t · softplus(-x): neither it nor its derivative,
+    // (1 - t) · σ(x) - t · σ(-x), cancels where the logit is sure of the target.
+    Value no = SoftplusOp::create(b, loc, type, x);
+    Value yes = SoftplusOp::create(b, loc, type, arith::NegFOp::create(b, loc, x));
+    return add(b, loc, mul(b, loc, sub(b, loc, one, t), no), mul(b, loc, t, yes));
   }
   Value difference = sub(b, loc, x, t);
   Value square = mul(b, loc, difference, difference);

@@ -21,7 +21,6 @@ using namespace mpc;
 using nlohmann::json;
 
 static constexpr char kFormat[] = "mpc-checkpoint", kVersion[] = "1";
-static constexpr char kTemporary[] = ".mpc-checkpoint.tmp";
 static constexpr char kHashField[] = "\"hash\":\"";
 static constexpr size_t kHashDigits = 32;
 /// As the safetensors library; the JSON of a header takes many times its bytes.
@@ -113,7 +112,7 @@ void mpc::writeCheckpoint(const std::string &path, const Program &program, Devic
   std::vector<uint32_t> stored = storedTensors(program);
   std::string header = makeHeader(program, stored, state);
   uint64_t length = header.size(); // little-endian, as this machine is
-  OutputFile file(path, kTemporary);
+  OutputFile file(path, kTemporaryCheckpoint);
   Hash hash;
   auto write = [&](const void *bytes, size_t size) {
     hash.add(bytes, size);

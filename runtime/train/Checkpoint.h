@@ -88,6 +88,9 @@ std::string checkpointKey(const TensorInfo &tensor);
 void loadCheckpoint(const CheckpointFile &file, const Program &program, Device &device,
                     bool optimizer);
 
+/// The name under which a checkpoint is written, before it gets its own.
+inline constexpr char kTemporaryCheckpoint[] = ".mpc-checkpoint.tmp";
+
 /// The folder of a run: step-%08d.safetensors and best.safetensors.
 class CheckpointFolder {
 public:
@@ -100,6 +103,8 @@ public:
   /// there is none.
   std::unique_ptr<CheckpointFile> newest() const;
   bool hasCheckpoints() const;
+  /// A file of this name in the folder is the run's own, now or later.
+  static bool isOwn(const std::string &name);
   /// The paths of all checkpoints; the best one's need not exist.
   std::vector<std::string> files() const;
   /// Keeps other trainers out, as long as this object lives. Throws Error where one is at work.

@@ -20,6 +20,8 @@
 
 using namespace mpc;
 
+static constexpr char kLockName[] = ".mpc-lock";
+
 std::string CheckpointFolder::stepPath(int64_t step) const {
   char name[64];
   snprintf(name, sizeof name, "/step-%08lld.safetensors", static_cast<long long>(step));
@@ -61,11 +63,18 @@ std::unique_ptr<CheckpointFile> CheckpointFolder::newest() const {
     }
   }
   if (problems.empty())
-    throw Error("there is no checkpoint (step-*.safetensors) in " + quote(path));
+    throw Error("there is no checkpoint (step-*.safetensors) in " + quote(path) +
+                (hasCheckpoints() ? ", only the best.safetensors of a run that ended before its "
+                                    "first: without --resume, --overwrite begins anew"
+                                  : ""));
   std::string all;
   for (const std::string &problem : problems)
     all += "\n  " + problem;
   throw Error("no checkpoint in " + quote(path) + " is whole:" + all);
+}
+
+bool CheckpointFolder::isOwn(const std::string &name) {
+  return name.ends_with(".safetensors") || name == kLockName || name == kTemporaryCheckpoint;
 }
 
 bool CheckpointFolder::hasCheckpoints() const {
@@ -95,7 +104,7 @@ static bool hasName(int file, const std::string &name) {
 // killed run left keeps nobody out.
 void CheckpointFolder::lock() {
   constexpr int kTries = 100; // a file system may number its files anew at every look
-  std::string name = path + "/.mpc-lock";
+  std::string name = path + "/" + kLockName;
   for (int tries = 0; !held; ++tries) {
     int file = openLockFile(name);
     if (file < 0)
@@ -118,7 +127,9 @@ void CheckpointFolder::lock() {
   }
 }
 
-void CheckpointFolder::removeLeftover() const { unlink((path + "/.mpc-checkpoint.tmp").c_str()); }
+void CheckpointFolder::removeLeftover() const {
+  unlink((path + "/" + kTemporaryCheckpoint).c_str());
+}
 
 static void removeFile(const std::string &path) {
   if (unlink(path.c_str()) != 0 && errno != ENOENT)

@@ -151,6 +151,14 @@ void TrainingRun::requireOwnMetrics() const {
       refuse(file, "a file of the data");
   refuseCheckpoints(options.checkpoint);
   refuseCheckpoints(options.out);
+  // Nor a name in --out that is the run's own, now or later.
+  auto place = std::filesystem::path(options.metrics);
+  std::error_code none;
+  bool isInside = !options.out.empty() &&
+                  std::filesystem::equivalent(place.has_parent_path() ? place.parent_path() : ".",
+                                              options.out, none);
+  if (isInside && CheckpointFolder::isOwn(place.filename().string()))
+    throw Error("--metrics: " + quote(options.metrics) + " is a name for the run's checkpoints");
 }
 
 std::string TrainingRun::regionText(Region region) const {

@@ -224,6 +224,16 @@ TEST_P(Checkpoints, AValidationIsMadeUpForOnce) {
   EXPECT_EQ(metrics("b.jsonl", "eval").size(), 0u);
 }
 
+// What a run leaves that is killed between its first best.safetensors and its first step.
+TEST_P(Checkpoints, BestAlone) {
+  ASSERT_EQ(train({"--lr", "0.1", "--steps", "2", "--out", "@a"}), 0);
+  std::filesystem::rename(folder / "a/step-00000002.safetensors", folder / "a/best.safetensors");
+  EXPECT_EQ(train({"--steps", "3", "--out", "@a", "--resume"}), 1);
+  EXPECT_CONTAINS(err, "--overwrite begins anew");
+  EXPECT_EQ(train({"--lr", "0.1", "--steps", "2", "--out", "@a"}), 1);
+  EXPECT_EQ(train({"--lr", "0.1", "--steps", "2", "--out", "@a", "--overwrite"}), 0) << err;
+}
+
 // The last epoch's validation is still that epoch's where a signal ends it.
 TEST_P(Checkpoints, TheLastValidationKeepsItsEpoch) {
   auto steps = std::make_shared<int>(0); // 14 in two epochs
@@ -256,6 +266,11 @@ TEST_P(Checkpoints, MetricsOverACheckpointAreRefused) {
   for (const std::string &from : {name, std::string("@a")}) {
     EXPECT_EQ(train({"--lr", "0.1", "--steps", "1", "--checkpoint", from, "--metrics", name}), 1);
     EXPECT_CONTAINS(err, "is a checkpoint");
+  }
+  for (const char *own : {"best.safetensors", "step-00000009.safetensors", ".mpc-lock"}) {
+    std::string metrics = std::string("@a/") + own;
+    EXPECT_EQ(train({"--steps", "3", "--out", "@a", "--resume", "--metrics", metrics}), 1) << own;
+    EXPECT_CONTAINS(err, "is a name for the run's checkpoints");
   }
   EXPECT_EQ(train({"--steps", "3", "--out", "@a", "--resume", "--metrics", name}), 1);
   EXPECT_CONTAINS(err, "is a checkpoint");
