@@ -11,6 +11,7 @@
 #include <onnx/defs/schema.h>
 #include <onnx/inliner/inliner.h>
 #include <onnx/shape_inference/attribute_binder.h>
+#include <set>
 
 using namespace mpc;
 using namespace mpc::import;
@@ -21,17 +22,28 @@ namespace {
 constexpr int64_t kMostNodes = 1000000;
 constexpr int kMostExpansions = 100000;
 
+using FunctionId = std::tuple<std::string, std::string, std::string>;
+
+std::string domainOf(const std::string &written) { return written == "ai.onnx" ? "" : written; }
+
+FunctionId idOf(const onnx::FunctionProto &function) {
+  return {domainOf(function.domain()), function.name(), function.overload()};
+}
+FunctionId idOf(const onnx::NodeProto &call) {
+  return {domainOf(call.domain()), call.op_type(), call.overload()};
+}
+
 /// Nodes of the graph after inlining, without inlining.
 class InlinedSize {
 public:
   explicit InlinedSize(const onnx::ModelProto &model) {
     for (const onnx::FunctionProto &function : model.functions())
-      functions[{function.domain(), function.name(), function.overload()}] = &function;
+      functions[idOf(function)] = &function;
   }
   template <typename Nodes> int64_t count(const Nodes &nodes) {
     int64_t total = 0;
     for (const onnx::NodeProto &node : nodes) {
-      auto function = functions.find({node.domain(), node.op_type(), node.overload()});
+      auto function = functions.find(idOf(node));
       total += function == functions.end() ? 1 : countFunction(*function->second);
       for (const onnx::AttributeProto &attribute : node.attribute()) {
         if (attribute.has_g())
@@ -54,43 +66,90 @@ private:
     }
     return known->second;
   }
-  std::map<std::tuple<std::string, std::string, std::string>, const onnx::FunctionProto *>
-      functions;
+  std::map<FunctionId, const onnx::FunctionProto *> functions;
   std::map<const onnx::FunctionProto *, int64_t> counts;
 };
 
 /// Writes into every call of a local function the default values of the attributes that it leaves
-/// out (FunctionProto.attribute_proto): the inliner does not look at them.
+/// out (FunctionProto.attribute_proto): the inliner does not look at them. In a function's body an
+/// attribute that refers to one that has no value is left out too, and what is called there may
+/// have a default: a call that leaves out what the body refers to calls a copy of the function, an
+/// overload, without those attributes.
 class DefaultAttributes {
 public:
-  explicit DefaultAttributes(const onnx::ModelProto &model) {
-    for (const onnx::FunctionProto &function : model.functions())
-      defaults[{function.domain(), function.name(), function.overload()}] =
-          function.attribute_proto();
+  using Names = std::set<std::string>;
+
+  explicit DefaultAttributes(onnx::ModelProto &model) : model(model) {
+    functions.Swap(model.mutable_functions());
+    for (const onnx::FunctionProto &function : functions) {
+      Known &known = byId[idOf(function)];
+      known.function = &function;
+      collectReferences(function.node(), known.references);
+    }
   }
-  template <typename Nodes> void fill(Nodes &nodes) {
-    for (onnx::NodeProto &node : nodes) {
-      for (onnx::AttributeProto &attribute : *node.mutable_attribute()) {
-        if (attribute.has_g())
-          fill(*attribute.mutable_g()->mutable_node());
-        for (onnx::GraphProto &graph : *attribute.mutable_graphs())
-          fill(*graph.mutable_node());
+  /// Leaves the functions that the graph calls.
+  void run() { fill(*model.mutable_graph()->mutable_node(), {}); }
+
+private:
+  using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
+  struct Known {
+    const onnx::FunctionProto *function;
+    Names references; ///< attributes of the function that its body refers to
+  };
+  static void collectReferences(const Nodes &nodes, Names &names) {
+    for (const onnx::NodeProto &node : nodes)
+      for (const onnx::AttributeProto &attribute : node.attribute()) {
+        if (!attribute.ref_attr_name().empty())
+          names.insert(attribute.ref_attr_name());
+        collectReferences(attribute.g().node(), names);
+        for (const onnx::GraphProto &graph : attribute.graphs())
+          collectReferences(graph.node(), names);
       }
-      auto function = defaults.find({node.domain(), node.op_type(), node.overload()});
-      if (function == defaults.end())
-        continue;
-      for (const onnx::AttributeProto &standard : function->second)
-        if (llvm::none_of(node.attribute(), [&](const onnx::AttributeProto &given) {
-              return given.name() == standard.name();
-            }))
-          *node.add_attribute() = standard;
+  }
+
+  /// `absent`: the attributes of the enclosing function that have no value.
+  void fill(Nodes &nodes, const Names &absent) {
+    for (onnx::NodeProto &node : nodes) {
+      auto &attributes = *node.mutable_attribute();
+      for (auto attribute = attributes.begin(); attribute != attributes.end();)
+        attribute = absent.count(attribute->ref_attr_name()) ? attributes.erase(attribute)
+                                                             : std::next(attribute);
+      for (onnx::AttributeProto &attribute : attributes) {
+        if (attribute.has_g())
+          fill(*attribute.mutable_g()->mutable_node(), absent);
+        for (onnx::GraphProto &graph : *attribute.mutable_graphs())
+          fill(*graph.mutable_node(), absent);
+      }
+      if (auto called = byId.find(idOf(node)); called != byId.end())
+        fillCall(node, called->second);
     }
   }
 
-private:
-  std::map<std::tuple<std::string, std::string, std::string>,
-           google::protobuf::RepeatedPtrField<onnx::AttributeProto>>
-      defaults;
+  void fillCall(onnx::NodeProto &call, const Known &called) {
+    Names given;
+    for (const onnx::AttributeProto &attribute : call.attribute())
+      given.insert(attribute.name());
+    for (const onnx::AttributeProto &standard : called.function->attribute_proto())
+      if (given.insert(standard.name()).second)
+        *call.add_attribute() = standard;
+    Names absent;
+    for (const std::string &name : called.references)
+      if (!given.count(name))
+        absent.insert(name);
+    for (const std::string &name : absent)
+      call.set_overload(call.overload() + " without " + name);
+    if (!made.insert(idOf(call)).second)
+      return;
+    onnx::FunctionProto &copy = *model.add_functions();
+    copy = *called.function;
+    copy.set_overload(call.overload());
+    fill(*copy.mutable_node(), absent);
+  }
+
+  onnx::ModelProto &model;
+  google::protobuf::RepeatedPtrField<onnx::FunctionProto> functions; // as they were
+  std::map<FunctionId, Known> byId;
+  std::set<FunctionId> made;
 };
 
 } // namespace
@@ -101,10 +160,7 @@ bool mpc::import::inlineLocalFunctions(OnnxModel &model, Problems &problems) {
   if (InlinedSize(model.proto).count(model.proto.graph().node()) > kMostNodes)
     return problems.add("has more than " + Twine(kMostNodes) +
                         " nodes once its functions are inlined");
-  DefaultAttributes defaults(model.proto);
-  defaults.fill(*model.proto.mutable_graph()->mutable_node());
-  for (onnx::FunctionProto &function : *model.proto.mutable_functions())
-    defaults.fill(*function.mutable_node());
+  DefaultAttributes(model.proto).run();
   // The checker has compared the operators of a function's opset with those of the model's: they
   // have the same definitions.
   for (onnx::FunctionProto &function : *model.proto.mutable_functions())

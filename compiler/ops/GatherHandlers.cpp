@@ -24,8 +24,8 @@ using namespace mpc;
 // size of the smallest table that a graph input indexes.
 static void limitIndexInput(NodeContext &node, Value indices, int64_t size) {
   while (Operation *op = indices.getDefiningOp()) {
-    if (!isa<arith::ExtSIOp, arith::TruncIOp, arith::FPToSIOp, ReshapeOp, BroadcastOp, TransposeOp>(
-            op))
+    if (!isa<arith::ExtSIOp, arith::ExtUIOp, arith::TruncIOp, arith::FPToSIOp, ReshapeOp,
+             BroadcastOp, TransposeOp>(op))
       return;
     indices = op->getOperand(0);
   }

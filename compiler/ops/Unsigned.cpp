@@ -55,9 +55,17 @@ static bool onlyMoves(StringRef op) {
   return moves.contains(op);
 }
 
+/// Casts of an unsigned integer to one that has every value of its type.
+static bool onlyWidens(NodeContext &node, unsigned bits) {
+  if (node.type() != "Cast" && node.type() != "CastLike")
+    return false;
+  unsigned from = unsignedBits(node.op.getInputs()[0]);
+  return from != 0 && from <= bits;
+}
+
 Value wrapped(NodeContext &node, Value v, unsigned bits) {
   unsigned width = elementType(v).getIntOrFloatBitWidth();
-  if (bits == 0 || bits >= width || onlyMoves(node.type()))
+  if (bits == 0 || bits >= width || onlyMoves(node.type()) || onlyWidens(node, bits))
     return v;
   Value mask = node.splat(v.getType(), double((uint64_t(1) << bits) - 1));
   return node.b.createOrFold<arith::AndIOp>(node.loc, v, mask);

@@ -8,7 +8,7 @@ import onnx
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
-from support import main, model_of, node, require, tensor_info
+from support import main, model_of, node, require, require_refusal, tensor_info
 
 
 def test_integer_powers(bench):
@@ -143,6 +143,34 @@ def test_integer_range(bench):
             continue
         got = bench.compile(model, "--loss=none").predict({"x": np.array([0])})["y"]
         require(np.array_equal(got, want), f"{got}, want {want}")
+
+
+def test_index_inputs_of_every_width(bench):
+    """An index input of every integer type, cast to what the operator takes, also by way of a wider unsigned type, is checked against the table."""
+    x = np.arange(100, dtype=np.float32).reshape(20, 5)
+    wider = {np.uint8: TensorProto.UINT16, np.uint16: TensorProto.UINT32, np.uint32: TensorProto.UINT64}
+    nodes, inputs, outputs, given = [], {"x": [20, 5]}, {}, {"x": x}
+    ways = {"Gather": ("x {0}", [2, 1, 5]), "GatherElements": ("x {0}", [2, 1]), "GatherND": ("x {0}", [2, 5]), "ScatterElements": ("x {0} u", [20, 5]),
+            "ScatterND": ("x {0} v", [20, 5])}
+    for numbers in INTEGERS:
+        for op, (operands, shape) in ways.items():
+            name = f"{op}_{numbers.__name__}"
+            at = name
+            if numbers in wider:
+                nodes.append(node("Cast", at, name + "_wider", to=wider[numbers]))
+                at = name + "_wider"
+            nodes += [node("Cast", at, name + "_i", to=TensorProto.INT64), node(op, operands.format(name + "_i"), name + "_y")]
+            inputs[name], outputs[name + "_y"] = ([2, 1], onnx.helper.np_dtype_to_tensor_dtype(np.dtype(numbers))), shape
+            given[name] = np.array([[19], [3]], numbers)
+    model = model_of(nodes, inputs, outputs, {"u": np.array([[-1], [-2]], np.float32), "v": -np.ones((2, 5), np.float32)}, opset=18)
+    trainer = bench.compile(model, "--loss=none", "--precision=fp32")
+    got = trainer.predict(given)
+    for numbers in INTEGERS:
+        require(np.array_equal(got[f"Gather_{numbers.__name__}_y"], x[[[19], [3]]]), f"{numbers.__name__}: {got[f'Gather_{numbers.__name__}_y']}")
+    for name in given.keys() - {"x"}:
+        outside = {**given, name: np.array([[0], [20]], given[name].dtype)}
+        done = trainer.run("predict", *trainer.given(outside), "-o", bench.path("y.npy"))
+        require_refusal(done, [name, "has index 20", "20 rows"], name)
 
 
 if __name__ == "__main__":

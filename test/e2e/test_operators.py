@@ -324,21 +324,34 @@ def test_tensors_without_elements(bench):
 
 
 def test_defaults_of_function_attributes(bench):
-    """A call that leaves an attribute of a local function out has the function's default, not the operator's, also where a function calls another."""
-    def referring(op, attribute, kind, inputs=("a",), outputs=("z",)):
-        made = onnx.helper.make_node(op, list(inputs), list(outputs))
-        made.attribute.append(onnx.AttributeProto(name=attribute, ref_attr_name=attribute, type=kind))
+    """A call that leaves an attribute of a local function out has the function's default, not the operator's, also where a function calls another.
+    An attribute that refers to one without a value is left out too: the default of what is called holds, and elsewhere that of the operator."""
+    def referring(op, attribute, kind, inputs=("a",), outputs=("z",), to=None, **more):
+        made = onnx.helper.make_node(op, list(inputs), list(outputs), **more)
+        made.attribute.append(onnx.AttributeProto(name=attribute, ref_attr_name=to or attribute, type=kind))
         return made
 
     imports = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("own", 1)]
-    function = lambda name, nodes, **defaults: onnx.helper.make_function("own", name, ["a"], ["z"], nodes, imports, [],
-                                                                         [onnx.helper.make_attribute(k, v) for k, v in defaults.items()])
+    function = lambda name, nodes, names=(), **defaults: onnx.helper.make_function("own", name, ["a"], ["z"], nodes, imports, list(names),
+                                                                                   [onnx.helper.make_attribute(k, v) for k, v in defaults.items()])
     real = onnx.AttributeProto.FLOAT
     functions = [function("Leak", [referring("LeakyRelu", "alpha", real)], alpha=0.5),
                  function("Outer", [onnx.helper.make_node("Leak", ["a"], ["z"], domain="own")]),
+                 function("Passes", [referring("Leak", "alpha", real, domain="own", to="slope")], ["slope"]),
+                 function("Elu", [referring("Elu", "alpha", real)], ["alpha"]),
+                 function("Twice", [referring("Passes", "slope", real, ("a",), ("b",), domain="own"), referring("Elu", "alpha", real, ("b",), to="slope", domain="own")],
+                          ["slope"]),
+                 function("Branches", [onnx.helper.make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(np.array(True))),
+                                       onnx.helper.make_node("If", ["c"], ["z"], **{branch: onnx.helper.make_graph(
+                                           [referring("Leak", "alpha", real, ("a",), (branch,), domain="own", to="slope")], branch, [],
+                                           [onnx.helper.make_tensor_value_info(branch, TensorProto.FLOAT, None)]) for branch in ("then_branch", "else_branch")})],
+                          ["slope"]),
                  function("Scale", [referring("Constant", "value_float", real, (), ("k",)), onnx.helper.make_node("Mul", ["a", "k"], ["z"])], value_float=0.25)]
     x = np.array([[-1, -2, 3]], np.float32)
     for op, given, want in (("Leak", {}, [-0.5, -1, 3]), ("Leak", {"alpha": 0.125}, [-0.125, -0.25, 3]), ("Outer", {}, [-0.5, -1, 3]),
+                            ("Passes", {}, [-0.5, -1, 3]), ("Passes", {"slope": 0.125}, [-0.125, -0.25, 3]), ("Branches", {}, [-0.5, -1, 3]),
+                            ("Branches", {"slope": 0.125}, [-0.125, -0.25, 3]), ("Twice", {}, [np.expm1(-0.5), np.expm1(-1), 3]),
+                            ("Twice", {"slope": 0.125}, [0.125 * np.expm1(-0.125), 0.125 * np.expm1(-0.25), 3]),
                             ("Scale", {}, [-0.25, -0.5, 0.75]), ("Scale", {"value_float": 3.0}, [-3, -6, 9])):
         graph = onnx.helper.make_graph([onnx.helper.make_node(op, ["x"], ["y"], domain="own", **given)], "graph", [tensor_info("x", ["N", 3])],
                                        [tensor_info("y", ["N", 3])])
@@ -512,6 +525,20 @@ def test_binary_cross_entropy_at_its_ends(bench):
         got = bench.compile(shifted, "--loss=bce", "--optimizer=sgd", "--batch=1", f"--precision={precision}").grad({"x": x}, t)["p"]
         want = ((exact - one) / np.maximum(exact * (1 - exact), 1e-12) / 10).ravel()
         require(np.all(np.abs(got - want) <= tolerance * np.abs(want)), f"{precision}: {got}, want {want}")
+
+
+def test_binary_cross_entropy_of_sure_logits(bench):
+    """Loss and gradient keep their digits where the logit is far on the target's side: log(1 + e^-|x|) and σ of that sign."""
+    x = np.array([[-2, -8, -16, -30, -37, -60, 2, 8, 16, 30, 37, 60]], np.float32)
+    target = (x > 0).astype(np.float32)
+    model = model_of([node("Mul", "x w", "y")], {"x": ["N", 12]}, {"y": ["N", 12]}, {"w": np.ones(12, np.float32)})
+    far = np.exp(-np.abs(x[0].astype(np.float64)))
+    loss, gradient = np.log1p(far).mean(), -np.abs(x[0]) * far / (1 + far) / 12
+    for precision, tolerance in (("fp64", 1e-14), ("fp32", 3e-6)):
+        trainer = bench.compile(model, "--loss=bce-with-logits", f"--precision={precision}", "--batch=1", "--train=^w$")
+        got = trainer.grad({"x": x.astype(np.float64 if precision == "fp64" else np.float32)}, target)
+        require_close(got["loss"], loss, tolerance, f"{precision}: loss")
+        require(np.all(np.abs(got["w"] / gradient - 1) < tolerance), f"{precision}: {got['w']}, want {gradient}")
 
 
 if __name__ == "__main__":

@@ -75,3 +75,21 @@ module {
     return %0 : tensor<5xf32>
   }
 }
+
+// -----
+
+// An unsigned input is widened before it is cast; the trainer checks it all the same. Widening it further needs no mask.
+// CHECK: module attributes {{.*}}mpc.index_limit = {ids = 9 : i64}
+// CHECK-LABEL: @forward
+// CHECK: arith.extui %arg0 : tensor<3xi8> to tensor<3xi16>
+// CHECK-NOT: arith.andi
+// CHECK: mpc.gather
+module attributes {mpc.unsigned = ["ids"]} {
+  func.func @graph(%ids: tensor<3xi8> {mpc.role = "input", mpc.name = "ids"}, %w: tensor<9x4xf32> {mpc.role = "parameter", mpc.name = "w"})
+      -> (tensor<3x4xf32> {mpc.role = "output", mpc.name = "y"}) {
+    %0 = onnx.node "Cast" 13 "wider" (%ids) {to = 4 : i64, mpc.unsigned = array<i64: 16>} : (tensor<3xi8>) -> tensor<3xi32>
+    %1 = onnx.node "Cast" 13 "i" (%0) {to = 7 : i64} : (tensor<3xi32>) -> tensor<3xi64>
+    %2 = onnx.node "Gather" 13 "w" (%w, %1) {} : (tensor<9x4xf32>, tensor<3xi64>) -> tensor<3x4xf32>
+    return %2 : tensor<3x4xf32>
+  }
+}
