@@ -14,6 +14,7 @@
 #include "Passes.h"
 #include "compiler/ops/BatchAnalysis.h"
 #include "compiler/ops/Build.h"
+#include "compiler/ops/Statistics.h"
 #include "llvm/ADT/MapVector.h"
 
 namespace mpc {
@@ -88,11 +89,21 @@ void PrepareTraining::rearm(func::FuncOp forward, const BatchAnalysis &analysis,
   OpBuilder b(&getContext(), &listener);
   llvm::MapVector<Value, Value>
       updated; // statistic argument → its value after all nodes that share it
-  SmallVector<BatchNormInferenceOp> norms;
-  forward.walk([&](BatchNormInferenceOp norm) { norms.push_back(norm); });
+  SmallVector<std::pair<Operation *, Value>> newStatistics;
+  SmallVector<Operation *> readers; // of statistics, in the order in which they move
+  forward.walk([&](Operation *op) {
+    if (isa<BatchNormInferenceOp>(op) || isNewStatistic(op))
+      readers.push_back(op);
+  });
   int64_t rearmed = 0, kept = 0, fromInference = 0;
-  for (BatchNormInferenceOp norm : norms) {
-    Value mean = norm.getMean(), variance = norm.getVariance();
+  for (Operation *reader : readers) {
+    auto norm = dyn_cast<BatchNormInferenceOp>(reader);
+    if (!norm) {
+      if (Value working = updated.lookup(reader->getOperand(0)))
+        newStatistics.push_back({reader, working});
+      continue;
+    }
+    Value mean = statisticBehind(norm.getMean()), variance = statisticBehind(norm.getVariance());
     auto isStatistic = [&](Value v) {
       auto argument = dyn_cast<BlockArgument>(v);
       return argument && argumentRole(forward, argument.getArgNumber()) == "statistic";
@@ -126,6 +137,8 @@ void PrepareTraining::rearm(func::FuncOp forward, const BatchAnalysis &analysis,
     update(variance, trained.getVariance());
     norm.erase();
   }
+  for (auto [mark, value] : newStatistics)
+    mark->setOperand(0, value);
 
   // The argument becomes the working copy; a frozen node that shares it keeps an argument of the
   // old role.

@@ -85,7 +85,7 @@ bool DimensionBinder::findBatch() {
     for (int axis = 0; axis < dims.size() && !hasDynamicBatch; ++axis) {
       if (!isDynamic(dims[axis]))
         continue;
-      hasDynamicBatch = true;
+      hasDynamicBatch = batch.dynamic = true;
       batchSymbol = dims[axis].dim_param();
       batchAxis = axis;
       std::optional<int64_t> value = named(*input, axis, dims[axis]);

@@ -570,6 +570,8 @@ void Emitter::addModuleAttributes(ModuleOp module) {
     module->setAttr(kUnsignedAttr, b.getArrayAttr(unsignedNames));
   module->setAttr("mpc.batch", b.getI64IntegerAttr(batch.batch));
   module->setAttr("mpc.batch_axes", b.getDictionaryAttr(axes));
+  if (batch.dynamic)
+    module->setAttr("mpc.dynamic_batch", b.getUnitAttr());
   module->setAttr("mpc.model", b.getStringAttr(llvm::sys::path::stem(model.path)));
   module->setAttr("mpc.notes", strings(notes));
   module->setAttr("mpc.left_out", strings(roles.leftOut));

@@ -32,7 +32,8 @@ struct ImportOptions {
 /// where --freeze names it; others of role "constant" with mpc.magnitudes, the smallest and the
 /// largest but 0 and infinities); integer initializers and the small constants are arith.constant
 /// with an mpc.name. Module attributes: mpc.batch (i64), mpc.batch_axes (dictionary input name →
-/// axis), mpc.model (string), mpc.notes (strings, what was decided about parameters), mpc.left_out
+/// axis), mpc.dynamic_batch (unit, the file is for any size of the batch), mpc.model (string),
+/// mpc.notes (strings, what was decided about parameters), mpc.left_out
 /// ("NAME: REASON" of the floating-point initializers that are no parameters), mpc.opset (i64),
 /// mpc.keep_fp32 and mpc.allow_half (strings, nodes that these options name by a result or a
 /// constant). Unsigned integers: compiler/ops/Unsigned.h. An `If` whose condition is not known yet

@@ -101,6 +101,7 @@ void inlineConstantConditions(OnnxModel &model);
 
 struct BatchAxes {
   int64_t batch = 0;
+  bool dynamic = false;                              ///< the file is for any size of the batch
   std::vector<std::pair<std::string, int64_t>> axes; ///< input name → axis of the batch
 };
 bool bindDimensions(OnnxModel &model, const ImportOptions &options, BatchAxes &batch,

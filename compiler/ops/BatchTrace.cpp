@@ -21,11 +21,11 @@ void BatchTrace::record(Value v, DenseElementsAttr whole, Constants constants) {
     known[v] = std::move(constants);
 }
 
-SmallVector<int64_t> BatchTrace::shapeAt(unsigned i, ArrayRef<int64_t> shape,
+SmallVector<int64_t> BatchTrace::shapeAt(int64_t samples, ArrayRef<int64_t> shape,
                                          const SamplePlaces &places) const {
   SmallVector<int64_t> result(shape);
   for (const SamplePlace &p : places.places)
-    result[p.axis] = shape[p.axis] / batch * others[i];
+    result[p.axis] = shape[p.axis] / batch * samples;
   return result;
 }
 

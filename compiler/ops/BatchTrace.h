@@ -31,8 +31,8 @@ public:
   bool follows(mlir::Value v) const { return known.contains(v); }
   Constants constants(mlir::Value v) const { return known.lookup(v); }
 
-  /// Dimensions `shape` with those of `places` as they are for the i-th size.
-  llvm::SmallVector<int64_t> shapeAt(unsigned i, llvm::ArrayRef<int64_t> shape,
+  /// Dimensions `shape` with those of `places` as they are for so many samples.
+  llvm::SmallVector<int64_t> shapeAt(int64_t samples, llvm::ArrayRef<int64_t> shape,
                                      const SamplePlaces &places) const;
 
   /// The value is `size` for the whole batch and others[i] · size / batch for the others: rows that

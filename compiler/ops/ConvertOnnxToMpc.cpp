@@ -154,6 +154,9 @@ void OnnxConverter::convertNode(onnx::NodeOp node) {
     convertDependent(context, *handler);
   else
     runHandler(context, *handler);
+  if (trace.active() && !sameForFewer(node))
+    refuseSmallerBatch(module, "node '" + node.getNodeName() + "' (" + operatorName(node) +
+                                   ") has sizes or positions that fit a whole batch only");
   current = {};
 }
 

@@ -206,7 +206,7 @@ void OnnxConverter::recordShape(onnx::NodeOp node) {
   SamplePlaces places = analysis.of(x);
   BatchTrace::Constants constants;
   for (unsigned i = 0; i < trace.sizes().size(); ++i) {
-    SmallVector<int64_t> shape = trace.shapeAt(i, shapeOf(x), places);
+    SmallVector<int64_t> shape = trace.shapeAt(trace.sizes()[i], shapeOf(x), places);
     if (node.getOpType() == "Size") {
       shape = {llvm::product_of(shape)};
     } else {
@@ -357,7 +357,7 @@ bool OnnxConverter::checkSlice(onnx::NodeOp node) {
       SmallVector<int64_t> start = at(1, i), end = at(2, i);
       if (start.size() != starts.size() || end.size() != ends.size())
         return false;
-      int64_t size = trace.shapeAt(i, shapeOf(x), analysis.of(x))[axis];
+      int64_t size = trace.shapeAt(trace.sizes()[i], shapeOf(x), analysis.of(x))[axis];
       auto clamp = [&](int64_t p) { return std::clamp<int64_t>(p < 0 ? p + size : p, 0, size); };
       fixed &= start[k] == starts[k] && end[k] == ends[k];
       fromStart &= clamp(start[k]) == 0 && step == 1;
@@ -415,6 +415,67 @@ bool OnnxConverter::checkShapeOperands(onnx::NodeOp node) {
       y = masked(node.getLoc(), y, rowsOf(y, axis), ReductionKind::sum);
   }
   values[node->getResult(0)] = {y};
+  return true;
+}
+
+/// Operators with sizes or positions, which are the whole batch's where the model gives constants.
+static bool takesSizes(onnx::NodeOp node) {
+  static constexpr StringLiteral known[] = {"Expand", "Gather", "Pad",   "Reshape",
+                                            "Resize", "Slice",  "Split", "SplitToSequence"};
+  return llvm::is_contained(known, operatorName(node));
+}
+
+/// Constants mean the same for fewer samples as for N: [4, -1] for x of [4, 12] is a row per sample
+/// by chance, and [4, 9] for three. The node is converted for fewer, and must make what the
+/// samples' places say; the largest number of them that it takes tells. If it takes no fewer, or
+/// the file is for one size of the batch, the model says nothing of them.
+bool OnnxConverter::sameForFewer(onnx::NodeOp node) {
+  auto holdsSamples = [&](Value v) { return single(v) && !analysis.of(single(v)).none(); };
+  if (!takesSizes(node) || !module->hasAttr("mpc.dynamic_batch") ||
+      llvm::none_of(node.getInputs(), holdsSamples))
+    return true;
+  SmallVector<Built> whole;
+  for (Value result : node.getResults()) {
+    whole.push_back(values.lookup(result));
+    if (whole.back().empty() ||
+        llvm::any_of(whole.back(), [&](Value v) { return analysis.of(v).mixed(); }))
+      return true; // an error, or refused where it matters
+  }
+
+  Block &block = forward.front();
+  Operation *last = block.empty() ? nullptr : &block.back();
+  for (int64_t n = analysis.batchSize() - 1; n > 0; --n) {
+    const int64_t *size = llvm::find(trace.sizes(), n);
+    if (dependsOnBatch(node) && size == trace.sizes().end())
+      continue; // not known
+    SmallVector<std::pair<Value, Value>> replaced;
+    for (Value v : node.getInputs()) {
+      Value x = single(v);
+      if (holdsSamples(v)) {
+        Type type = tensorType(x).clone(trace.shapeAt(n, shapeOf(x), analysis.of(x)));
+        auto fewer = UnrealizedConversionCastOp::create(b, node.getLoc(), type, x);
+        replaced.push_back({v, fewer.getResult(0)});
+      } else if (trace.follows(v)) {
+        if (DenseElementsAttr other = trace.constants(v)[size - trace.sizes().begin()])
+          replaced.push_back({v, arith::ConstantOp::create(b, node.getLoc(), other)});
+      }
+    }
+    auto results = convertAgain(node, replaced, /*otherShapes=*/true);
+    auto fits = [&](Value was, Value now) {
+      return ArrayRef(trace.shapeAt(n, shapeOf(was), analysis.of(was))) == shapeOf(now);
+    };
+    bool same = results && llvm::all_of(llvm::zip(whole, *results), [&](const auto &pair) {
+                  const auto &[was, now] = pair;
+                  return was.size() == now.size() &&
+                         llvm::all_of(llvm::zip(was, now), [&](const auto &values) {
+                           return fits(std::get<0>(values), std::get<1>(values));
+                         });
+                });
+    while (!block.empty() && &block.back() != last)
+      block.back().erase();
+    if (results)
+      return same;
+  }
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include "compiler/ops/Axis.h"
 #include "compiler/ops/Build.h"
 #include "compiler/ops/OnnxConversion.h"
+#include "compiler/ops/Statistics.h"
 
 using namespace mlir;
 using namespace mpc;
@@ -128,6 +129,13 @@ static bool isTraining(NodeContext &node) {
   return false;
 }
 
+// A running statistic as the program keeps it: one of a model in half is f32 itself, and only read
+// rounded.
+static Value unroundedStatistic(Value v) {
+  auto rounding = v.getDefiningOp<arith::TruncFOp>();
+  return rounding && isa<BlockArgument>(statisticBehind(rounding.getIn())) ? rounding.getIn() : v;
+}
+
 static LogicalResult convertBatchNormalization(NodeContext &node) {
   Value x = node.operand(0);
   if (!x || !checkFloat(node, x))
@@ -145,10 +153,8 @@ static LogicalResult convertBatchNormalization(NodeContext &node) {
     if (!isa<FloatType>(elementType(v)) || shapeOf(v) != ArrayRef<int64_t>(channels))
       return node.error() << "operand " << i << " has the type " << v.getType() << " for "
                           << channels << " channels";
-    // A statistic of a model in half is f32 itself, and only read rounded.
-    if (auto rounding = v.getDefiningOp<arith::TruncFOp>();
-        i > 2 && rounding && isa<BlockArgument>(rounding.getIn()))
-      v = rounding.getIn();
+    if (i > 2)
+      v = unroundedStatistic(v);
     operands.push_back(castTo(node.b, node.loc, v, computeType(elementType(x))));
   }
   Value y = BatchNormInferenceOp::create(
@@ -156,9 +162,16 @@ static LogicalResult convertBatchNormalization(NodeContext &node) {
       node.b.getF64FloatAttr(node.floatAttr("epsilon", 1e-5f)),
       node.b.getF64FloatAttr(node.floatAttr("momentum", 0.9f)),
       isTraining(node) ? node.b.getUnitAttr() : UnitAttr(), UnitAttr());
-  // The running statistics that a training-mode node puts out are states of the program: the
-  // statistic itself stands for them.
-  return node.results({y, node.operand(3), node.operand(4)});
+  SmallVector<Value> results{y, node.operand(3), node.operand(4)};
+  for (unsigned i : {1u, 2u}) {
+    Value statistic = statisticBehind(unroundedStatistic(results[i]));
+    if (!isTraining(node) || !node.resultUsed(i) || !isa<BlockArgument>(statistic))
+      continue;
+    auto updated = StopGradientOp::create(node.b, node.loc, statistic.getType(), statistic);
+    updated->setAttr(kNewStatisticAttr, node.b.getUnitAttr());
+    results[i] = castTo(node.b, node.loc, updated, elementType(results[i]));
+  }
+  return node.results(results);
 }
 
 //===----------------------------------------------------------------------===//

@@ -55,6 +55,7 @@ private:
   SamplePlace rowsOf(mlir::Value v, int64_t axis) const;
   bool checkSlice(onnx::NodeOp node);
   bool checkShapeOperands(onnx::NodeOp node);
+  bool sameForFewer(onnx::NodeOp node);
 
   /// Marks what a handler built with the node's name and operator.
   void notifyOperationInserted(mlir::Operation *op, mlir::OpBuilder::InsertPoint) override;

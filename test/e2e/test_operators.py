@@ -267,6 +267,43 @@ def test_running_mean_that_another_node_reads(bench):
         require_close(run.weights()["mean"], 0.9 * w["mean"] + 0.1 * h.mean(0), 1e-6, "running mean")
 
 
+def test_new_running_statistics_that_another_node_reads(bench):
+    """Outputs of a BatchNormalization in training mode are what ONNX's rule makes of the statistics that it reads; without a gradient, as in
+    PyTorch. Inference leaves the statistics as they are."""
+    made = np.random.default_rng(6)
+    normal = lambda *shape: made.standard_normal(shape).astype(np.float32)
+    weights = {"W": normal(6, 4), "s": np.ones(4, np.float32), "b": normal(4), "mean": normal(4), "var": np.ones(4, np.float32)}
+    norm = lambda x, mean, var, y, k: node("BatchNormalization", f"{x} s b {mean} {var}", f"{y} mean{k} var{k}", training_mode=1, momentum=0.75)
+    x, t = normal(8, 6), normal(8, 4)
+    w = {k: v.astype(np.float64) for k, v in weights.items()}
+
+    def normalized(h):
+        return (h - h.mean(0)) / np.sqrt(h.var(0) + 1e-5) + w["b"]
+
+    def moved(statistics, h):
+        return [0.75 * old + 0.25 * new for old, new in zip(statistics, (h.mean(0), h.var(0)))]
+
+    h = x.astype(np.float64) @ w["W"]
+    initial = (w["mean"], w["var"])
+    first = moved(initial, h)
+    a = normalized(h) + first[0] * first[1]
+    for chained in (False, True):  # the second node reads the statistics, or what the first puts out
+        names = ("mean1", "var1") if chained else ("mean", "var")
+        model = model_of([node("MatMul", "x W", "h"), norm("h", "mean", "var", "n1", 1), node("Mul", "mean1 var1", "m1"), node("Add", "n1 m1", "a"),
+                          norm("a", *names, "n2", 2), node("Mul", "mean2 var2", "m2"), node("Add", "n2 m2", "y")], {"x": ["N", 6]}, {"y": ["N", 4]}, weights)
+        second = moved(first if chained else initial, a)
+        y = normalized(a) + second[0] * second[1]
+        for precision, tolerance in (("fp64", 1e-6), ("fp32", 1e-5)):
+            trainer = bench.compile(model, *SGD, f"--precision={precision}", "--batch=8")
+            require_close(trainer.grad({"x": x}, t)["b"], (2 * (y - t) / t.size).sum(0), tolerance, f"gradient of b, {precision}, {names}")
+            run = trainer.train(trainer.data({"x": x}, t), "--steps", 1, "--lr", 0.0, *PLAIN)
+            require_close(run.values("loss"), [np.mean((y - t) ** 2)], tolerance, f"loss, {precision}, {names}")
+            for name, value in zip(("mean", "var"), second if chained else first):
+                require_close(run.weights()[name], value, 1e-5, f"{name}, {precision}, {names}")
+    still = lambda h: (h - w["mean"]) / np.sqrt(w["var"] + 1e-5) + w["b"] + w["mean"] * w["var"]
+    require_close(trainer.predict({"x": x})["y"], still(still(h)), 1e-5, "prediction")
+
+
 def test_integer_initializers_and_unused_ones_stay(bench):
     """B14, B53: what is no parameter is exported as it came, bit for bit."""
     weights = {"W": np.ones((2, 2), np.float32), "shape": np.array([-1, 2], np.int64), "unused": np.arange(3, dtype=np.float32)}

@@ -482,7 +482,26 @@ REFUSED = {
                          {"p": normal(4, 4, 4), "one": np.array([1])}),
     "bias_of_rows": lambda: ([node("Gemm", "h p b", "y", name="culprit")], {"p": normal(4, 4), "b": normal(4, 4)}),
     "square": lambda: ([node("Transpose", "h", "t"), node("Add", "h t", "y", name="culprit")], {}),
+    # constants that are all samples of a whole batch by chance, and something else of fewer
+    "rows_by_chance": lambda: ([node("Concat", "h h h", "c", axis=1), node("Reshape", "c four", "r", name="culprit"), node("Slice", "r nil end one", "y")],
+                               {"four": np.array([4, -1]), "nil": np.array([0]), "end": np.array([4]), "one": np.array([1])}),
+    "columns_by_chance": lambda: ([node("Transpose", "h", "t"), node("Reshape", "t four", "y", name="culprit")], {"four": np.array([-1, 4])}),
+    "joined_part_by_chance": lambda: joined_part([4], [8]),
+    "joined_start_by_chance": lambda: joined_part([0], [4]),
+    "joined_end_by_chance": lambda: joined_part([-4], [1000]),
+    "joined_by_negative_pads": lambda: ([*JOINED, node("Pad", "c pads", "y", name="culprit")], {"pads": np.array([0, 0, -4, 0])}),
+    "joined_by_positions": lambda: ([*JOINED, node("Gather", "c first", "y", axis=0, name="culprit")], {"first": np.arange(4)}),
+    "first_from_the_end": lambda: ([node("Slice", "h from end", "f", name="culprit"), node("Mul", "h f", "y")], {"from": np.array([-4]), "end": np.array([-3])}),
+    "parts_by_chance": lambda: ([*JOINED, node("SplitToSequence", "c four", "parts", axis=0, name="culprit"), node("SequenceAt", "parts one", "y")],
+                                {"four": np.array(4), "one": np.array(1)}),
+    "height_by_chance": lambda: ([node("Unsqueeze", "h front", "u"), helper.make_node("Resize", ["u", "", "", "sizes"], ["r"], name="culprit", mode="linear"),
+                                  node("Squeeze", "r front", "y")], {"front": np.array([0, 1]), "sizes": np.array([1, 1, 4, 4])}),
 }
+JOINED = [node("Neg", "h", "g"), node("Concat", "h g", "c", axis=0)]
+
+
+def joined_part(start, end):
+    return [*JOINED, node("Slice", "c start end", "y", name="culprit")], {"start": np.array(start), "end": np.array(end)}
 
 
 def if_node(condition, x, y):
@@ -509,6 +528,16 @@ def refused_test(name):
 
 for name in REFUSED:
     globals()["test_refused_" + name] = refused_test(name)
+
+
+def test_constants_of_a_file_for_one_size(bench):
+    """A file whose inputs have fixed sizes may have the batch's in constants: for fewer samples they are that many."""
+    weights = {"flat": np.array([4, -1]), "W": normal(6, 2), "four": np.array([4]), "eight": np.array([8])}
+    model = model_of([node("Reshape", "x flat", "f"), node("MatMul", "f W", "h"), node("Concat", "h h", "c", axis=0), node("Slice", "c four eight", "y")],
+                     {"x": [4, 3, 2]}, {"y": [4, 2]}, weights)
+    trainer = bench.compile(model, *SGD, "--precision=fp64")
+    x = normal(7, 3, 2)
+    require_close(trainer.predict({"x": x})["y"], x.reshape(7, 6) @ weights["W"], 1e-6, "y")
 
 
 def test_padding_samples_do_not_leak(bench):

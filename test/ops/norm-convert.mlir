@@ -13,10 +13,11 @@ func.func @graph(%x: tensor<2x3x4xf32> {mpc.role = "input", mpc.name = "x"}, %s:
 
 // -----
 
-// Batch norm comes in as its inference form; a training-mode node's running statistics are the statistics themselves.
+// Batch norm comes in as its inference form. What a training-mode node puts out is the statistic, marked for prepare-training, which moves it.
 // CHECK-LABEL: @forward
 // CHECK-NEXT: %[[Y:.*]] = mpc.batch_norm_inference %arg0, %arg1, %arg2, %arg3, %arg4 {epsilon = {{.*}}, momentum = {{.*}}, {{.*}}training}
-// CHECK-NEXT: return %[[Y]], %arg3
+// CHECK-NEXT: %[[NEW:.*]] = mpc.stop_gradient %arg3 {mpc.new_statistic,
+// CHECK-NEXT: return %[[Y]], %[[NEW]]
 func.func @graph(%x: tensor<2x3x4xf32> {mpc.role = "input", mpc.name = "x"}, %s: tensor<3xf32> {mpc.role = "parameter", mpc.name = "s"},
                  %b: tensor<3xf32> {mpc.role = "parameter", mpc.name = "b"}, %m: tensor<3xf32> {mpc.role = "statistic", mpc.name = "m"},
                  %v: tensor<3xf32> {mpc.role = "statistic", mpc.name = "v"})

@@ -40,3 +40,28 @@ func.func @forward(%x: tensor<4x2xf32> {mpc.role = "input", mpc.name = "x"}, %r:
   %0 = mpc.dropout %x, %r {ratio = 0.5, operator_id = 0 : i64, seed = 0 : i64} : tensor<4x2xf32>, tensor<2xi64> -> tensor<4x2xf32>
   return %0 : tensor<4x2xf32>
 }
+
+// -----
+
+// What a node in training mode puts out is in @forward the statistic that it has moved, also for the next node; in @predict nothing moves.
+// CHECK-LABEL: func.func @forward
+// CHECK-SAME: %[[M:arg[0-9]+]]: tensor<2xf32> {mpc.name = "m", mpc.role = "working_statistic"}
+// CHECK: mpc.batch_norm %{{.*}} {{.*}}mpc.node = "one"
+// CHECK: %[[FROM:.*]] = arith.mulf %[[M]]
+// CHECK: %[[BY:.*]] = arith.mulf
+// CHECK: %[[ONE:.*]] = arith.addf %[[FROM]], %[[BY]]
+// CHECK: mpc.stop_gradient %[[ONE]] {mpc.new_statistic}
+// CHECK: mpc.batch_norm %{{.*}} {{.*}}mpc.node = "two"
+// CHECK: arith.mulf %[[ONE]]
+// CHECK-LABEL: func.func @predict
+// CHECK: mpc.stop_gradient %arg3
+func.func @forward(%x: tensor<4x2xf32> {mpc.role = "input", mpc.name = "x"}, %s: tensor<2xf32> {mpc.role = "parameter", mpc.name = "s"},
+                   %b: tensor<2xf32> {mpc.role = "parameter", mpc.name = "b"}, %m: tensor<2xf32> {mpc.role = "statistic", mpc.name = "m"},
+                   %v: tensor<2xf32> {mpc.role = "statistic", mpc.name = "v"}) -> (tensor<4x2xf32> {mpc.role = "output", mpc.name = "y"}) {
+  %0 = mpc.batch_norm_inference %x, %s, %b, %m, %v {epsilon = 1.0e-5, momentum = 0.9, training, mpc.node = "one", mpc.op = "BatchNormalization"}
+    : (tensor<4x2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+  %1 = mpc.stop_gradient %m {mpc.new_statistic} : tensor<2xf32>
+  %2 = mpc.batch_norm_inference %0, %s, %b, %1, %v {epsilon = 1.0e-5, momentum = 0.9, training, mpc.node = "two", mpc.op = "BatchNormalization"}
+    : (tensor<4x2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>) -> tensor<4x2xf32>
+  return %2 : tensor<4x2xf32>
+}
