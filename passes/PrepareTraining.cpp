@@ -31,7 +31,7 @@ struct PrepareTraining : mpc::impl::PrepareTrainingBase<PrepareTraining> {
 
 private:
   void disarm(func::FuncOp predict);
-  void rearm(func::FuncOp forward, const BatchAnalysis &analysis, Value samples);
+  void rearm(func::FuncOp forward, BatchAnalysis &analysis, Value samples);
   Value presentRows(OpBuilder &b, BatchNormInferenceOp norm, const BatchAnalysis &analysis,
                     Value samples);
   void describeOutputs(func::FuncOp predict);
@@ -84,7 +84,7 @@ Value PrepareTraining::presentRows(OpBuilder &b, BatchNormInferenceOp norm,
 }
 
 // Training mode: statistics of the batch, and new running statistics as tied results.
-void PrepareTraining::rearm(func::FuncOp forward, const BatchAnalysis &analysis, Value samples) {
+void PrepareTraining::rearm(func::FuncOp forward, BatchAnalysis &analysis, Value samples) {
   NodeAttributeListener listener;
   OpBuilder b(&getContext(), &listener);
   llvm::MapVector<Value, Value>
@@ -125,6 +125,7 @@ void PrepareTraining::rearm(func::FuncOp forward, const BatchAnalysis &analysis,
                             ValueRange{norm.getInput(), norm.getScale(), norm.getBias(), present});
     trained.setEpsilonAttr(norm.getEpsilonAttr());
     trained.setChannelsLast(norm.getChannelsLast());
+    analysis.visit(trained); // the next norm may read it
     norm.getResult().replaceAllUsesWith(trained.getResult());
     // working' = momentum · working + (1 - momentum) · batch
     double momentum = norm.getMomentum().convertToDouble();

@@ -237,3 +237,21 @@ func.func @forward(%x: tensor<4x6xf32> {mpc.role = "input", mpc.name = "x"}, %q:
   return %0 : tensor<4x6xf32>
 }
 }
+
+// -----
+
+// A normalization right behind another counts the samples that are there, as that one does.
+// CHECK: mpc.batch_norm %{{.*}}, %[[COUNT:arg[0-9]+]] {{{.*}}mpc.node = "first"
+// CHECK: mpc.batch_norm %{{.*}}, %[[COUNT]] {{{.*}}mpc.node = "second"
+module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
+func.func @forward(%x: tensor<4x3xf32> {mpc.role = "input", mpc.name = "x"}, %s: tensor<3xf32> {mpc.role = "parameter", mpc.name = "s"},
+    %m: tensor<3xf32> {mpc.role = "statistic", mpc.name = "m"}, %v: tensor<3xf32> {mpc.role = "statistic", mpc.name = "v"},
+    %k: tensor<3xf32> {mpc.role = "statistic", mpc.name = "k"}, %w: tensor<3xf32> {mpc.role = "statistic", mpc.name = "w"})
+    -> (tensor<4x3xf32> {mpc.role = "output", mpc.name = "y"}) {
+  %0 = mpc.batch_norm_inference %x, %s, %s, %m, %v {epsilon = 1.0e-5, momentum = 0.9, mpc.node = "first", mpc.op = "BatchNormalization"}
+    : (tensor<4x3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> tensor<4x3xf32>
+  %1 = mpc.batch_norm_inference %0, %s, %s, %k, %w {epsilon = 1.0e-5, momentum = 0.9, mpc.node = "second", mpc.op = "BatchNormalization"}
+    : (tensor<4x3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> tensor<4x3xf32>
+  return %1 : tensor<4x3xf32>
+}
+}
