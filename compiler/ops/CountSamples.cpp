@@ -442,9 +442,10 @@ bool OnnxConverter::sameForFewer(onnx::NodeOp node) {
       return true; // an error, or refused where it matters
   }
 
+  constexpr int64_t kMostTries = 1024; // for a node that takes no fewer, of a very large batch
   Block &block = forward.front();
   Operation *last = block.empty() ? nullptr : &block.back();
-  for (int64_t n = analysis.batchSize() - 1; n > 0; --n) {
+  for (int64_t n = analysis.batchSize() - 1, tries = 0; n > 0 && tries < kMostTries; --n, ++tries) {
     const int64_t *size = llvm::find(trace.sizes(), n);
     if (dependsOnBatch(node) && size == trace.sizes().end())
       continue; // not known
