@@ -54,9 +54,10 @@ int mpc::elementCost(Operation *op) {
   if (isa<arith::DivFOp, arith::RemFOp, arith::DivSIOp, arith::RemSIOp, arith::DivUIOp,
           arith::RemUIOp, math::SqrtOp, math::RsqrtOp>(op))
     return 3;
+  if (isa<math::FmaOp>(op)) // as the product and the sum that it was
+    return 2;
   if (isa<math::AbsFOp, math::AbsIOp, math::FloorOp, math::CeilOp, math::RoundOp, math::RoundEvenOp,
-          math::TruncOp, math::FmaOp, math::CopySignOp, math::IsFiniteOp, math::IsNaNOp,
-          math::IsInfOp>(op))
+          math::TruncOp, math::CopySignOp, math::IsFiniteOp, math::IsNaNOp, math::IsInfOp>(op))
     return 1;
   if (isa<GatherOp>(op))
     return 2;

@@ -126,6 +126,16 @@ def PrepareGroups : MpcModulePass<"prepare-groups"> {
   }];
 }
 
+def FuseMultiplyAdd : MpcModulePass<"fuse-multiply-add"> {
+  let summary = "A product that one sum alone reads becomes part of it";
+  let description = [{
+    An f32 or f64 product whose only reader adds it, subtracts it or subtracts from it is not
+    rounded (math.fma). No other operation may be contracted, but for products that only sums of
+    `mpc.reduce` read: a tensor has the same value wherever it is computed again.
+  }];
+  let dependentDialects = ["::mlir::math::MathDialect"];
+}
+
 def PlaceRoundings : MpcModulePass<"place-roundings"> {
   let summary = "Keep the rounding of values that are stored, drop it inside a cluster";
 }

@@ -109,6 +109,18 @@ void populateScalarLowering(LLVMTypeConverter &types, RewritePatternSet &pattern
   populateFuncToLLVMConversionPatterns(types, patterns);
 }
 
+namespace {
+/// One instruction where the CPU has it, else two: never a call per element.
+struct FmaToMultiplyAdd : OpConversionPattern<math::FmaOp> {
+  FmaToMultiplyAdd(MLIRContext *context) : OpConversionPattern(context, /*benefit=*/20) {}
+  LogicalResult matchAndRewrite(math::FmaOp op, OpAdaptor adaptor,
+                                ConversionPatternRewriter &rewriter) const override {
+    rewriter.replaceOpWithNewOp<LLVM::FMulAddOp>(op, op.getType(), adaptor.getOperands());
+    return success();
+  }
+};
+} // namespace
+
 LogicalResult ConvertKernelsToLLVM::lower(ModuleOp module) {
   MLIRContext *context = &getContext();
   RewritePatternSet expansions(context);
@@ -120,6 +132,7 @@ LogicalResult ConvertKernelsToLLVM::lower(ModuleOp module) {
   LLVMTypeConverter types(context, options);
   RewritePatternSet patterns(context);
   populateScalarLowering(types, patterns);
+  patterns.add<FmaToMultiplyAdd>(context);
   populateMathToLibmConversionPatterns(patterns, /*benefit=*/0);
   LLVMConversionTarget target(*context);
   target.addLegalOp<ModuleOp>();

@@ -109,15 +109,20 @@ Value Emitter::emitConstant(arith::ConstantOp op) {
   return arith::ConstantOp::create(at(0), loc, value);
 }
 
-/// Sums and products may become one fused operation; nothing else may change a rounding.
-static void allowContraction(Operation *op) {
-  if (!isa<arith::AddFOp, arith::SubFOp, arith::MulFOp>(op))
-    return;
-  auto flags = op->getAttrOfType<arith::FastMathFlagsAttr>("fastmath");
-  op->setAttr("fastmath",
-              arith::FastMathFlagsAttr::get(
-                  op->getContext(), (flags ? flags.getValue() : arith::FastMathFlags::none) |
-                                        arith::FastMathFlags::contract));
+/// Whether sums of a reduction are all that reads a value.
+static bool isOnlySummed(Value tensor) {
+  return llvm::all_of(tensor.getUsers(), [](Operation *user) {
+    if (auto reduce = dyn_cast<ReduceOp>(user))
+      return reduce.getKind() == ReductionKind::sum;
+    return isView(user) && isOnlySummed(user->getResult(0));
+  });
+}
+
+/// A product may become one operation with the sum of a reduction. With what adds it element by
+/// element it is one already, where it may be (fuse-multiply-add).
+static void allowContraction(arith::MulFOp product, Value tensor) {
+  if (isOnlySummed(tensor))
+    product.setFastmath(product.getFastmath() | arith::FastMathFlags::contract);
 }
 
 Value Emitter::emitElementwise(Operation *op, const Affine &at) {
@@ -132,7 +137,8 @@ Value Emitter::emitElementwise(Operation *op, const Affine &at) {
     if (!attribute.getName().getValue().starts_with("mpc."))
       state.attributes.append(attribute);
   Operation *scalar = this->at(depth(at)).create(state);
-  allowContraction(scalar);
+  if (auto product = dyn_cast<arith::MulFOp>(scalar))
+    allowContraction(product, op->getResult(0));
   if (op->getNumResults() == 1)
     return scalar->getResult(0);
   fail(op, "has several results");

@@ -9,8 +9,8 @@
 
 namespace mpc {
 
-/// f32 and i32 arithmetic. Sums and products may be contracted to fused operations, as everywhere
-/// in generated code.
+/// f32 and i32 arithmetic. Sums and products inside of a function may be contracted to fused
+/// operations.
 struct ScalarBuilder {
   mlir::OpBuilder &b;
   mlir::Location loc;

@@ -63,6 +63,7 @@ void mpc::buildPipeline(OpPassManager &manager, const CompileOptions &o) {
     manager.addPass(createPrepareGroups());
     cleanUp(manager);
   }
+  manager.addPass(createFuseMultiplyAdd());
   manager.addPass(createPlaceRoundings()); // cleans up itself: fuse has to see what it has seen
   manager.addPass(createFuse());
   manager.addPass(createPlan({o.target}));

@@ -578,5 +578,22 @@ def test_binary_cross_entropy_of_sure_logits(bench):
         require(np.all(np.abs(got["w"] / gradient - 1) < tolerance), f"{precision}: {got['w']}, want {gradient}")
 
 
+def test_a_product_has_one_value(bench):
+    """p - min(p) and max(p) - p of a product are zero at the extremum and nowhere negative: the product is not fused into the difference, exact, while
+    the reduction reads it rounded. On both targets, and where both are in one kernel as where they are in two."""
+    x, w = np.random.default_rng(5).random((2, 64, 8), np.float32) + 0.5, np.random.default_rng(6).random((64, 1), np.float32) + 0.5
+    wide, factors = np.random.default_rng(7).random((2, 4, 20000), np.float32) + 0.5, np.random.default_rng(8).random(20000, np.float32) + 0.5
+    for data, weight, axis in ((x, w, 1), (wide, factors, 2)):
+        sizes = ["N", *data.shape[1:]]
+        model = model_of([node("Mul", "x w", "p"), node("ReduceMin", "p", "lo", axes=[axis], keepdims=1), node("ReduceMax", "p", "hi", axes=[axis], keepdims=1),
+                          node("Sub", "p lo", "d"), node("Sqrt", "d", "low"), node("Sub", "hi p", "e"), node("Sqrt", "e", "high")],
+                         {"x": sizes}, {"low": sizes, "high": sizes}, {"w": weight}, opset=13)
+        for options, device in (((), ()), (("--target=cuda:sm_80", "--simulate"), ("--device", "sim"))):
+            got = bench.compile(model, "--loss=none", "--precision=fp32", "--batch=2", *options).predict({"x": data}, *device)
+            for name in ("low", "high"):
+                require(not np.isnan(got[name]).any(), f"{options}: {np.isnan(got[name]).sum()} elements of {name} are NaN")
+                require(((got[name] == 0).sum(axis) > 0).all(), f"{options}: no extremum in {name} of a row")
+
+
 if __name__ == "__main__":
     main(__doc__)

@@ -43,15 +43,15 @@ func.func private @maximum(%x: tensor<8x4096xf32>) -> tensor<8xf32> attributes {
   return %2 : tensor<8xf32>
 }
 
-// A rounding that is widened again at once stays, among sums and products that may be contracted and a sum in any order; the conversions carry no flag,
+// A rounding that is widened again at once stays, under a sum in any order that may be contracted; the conversions carry no flag,
 // by which LLVM would delete the pair.
 // CHECK-LABEL: @stays.body
-// CHECK:         %[[PRODUCT:.*]] = arith.mulf {{.*}} fastmath<contract>
+// CHECK:         %[[PRODUCT:.*]] = arith.mulf {{.*}} : f32
 // CHECK-NEXT:    %[[HALF:.*]] = arith.truncf %[[PRODUCT]] : f32 to bf16
 // CHECK-NEXT:    %[[WIDE:.*]] = arith.extf %[[HALF]] : bf16 to f32
 // CHECK:         arith.addf {{.*}} fastmath<reassoc,contract>
 // ROUNDINGS-LABEL: @stays.body
-// ROUNDINGS:         %[[PRODUCT:.*]] = llvm.fmul {{.*}} {fastmathFlags = #llvm.fastmath<contract>}
+// ROUNDINGS:         %[[PRODUCT:.*]] = llvm.fmul {{.*}} : f32
 // ROUNDINGS-NEXT:    %[[HALF:.*]] = llvm.fptrunc %[[PRODUCT]] : f32 to bf16
 // ROUNDINGS-NEXT:    llvm.bitcast %[[HALF]] : bf16 to i16
 func.func private @stays(%x: tensor<8x4096xf32>) -> tensor<8xf32> attributes {mpc.kernel = #mpc.kernel<row, domain = [8, 4096], split = 1, aliases = [-1]>} {
@@ -63,7 +63,7 @@ func.func private @stays(%x: tensor<8x4096xf32>) -> tensor<8xf32> attributes {mp
 }
 
 // ROUNDINGS-LABEL: @stays_in_f16.body
-// ROUNDINGS:         %[[PRODUCT:.*]] = llvm.fmul {{.*}} {fastmathFlags = #llvm.fastmath<contract>}
+// ROUNDINGS:         %[[PRODUCT:.*]] = llvm.fmul {{.*}} : f32
 // ROUNDINGS-NEXT:    %[[HALF:.*]] = llvm.fptrunc %[[PRODUCT]] : f32 to f16
 // ROUNDINGS-NEXT:    %{{.*}} = llvm.fpext %[[HALF]] : f16 to f32
 func.func private @stays_in_f16(%x: tensor<4096xf32>) -> tensor<4096xf32> attributes {mpc.kernel = #mpc.kernel<map, domain = [4096], split = 0, aliases = [-1]>} {

@@ -47,7 +47,7 @@ func.func private @map_again(%x: tensor<6x40xf16>, %s: tensor<f32>) -> tensor<24
 // CHECK-NEXT:      %[[AT:.*]] = llvm.getelementptr inbounds %[[X]][%[[I]]]
 // CHECK-NEXT:      %[[HALF:.*]] = llvm.load %[[AT]] {{.*}} -> f16
 // CHECK-NEXT:      %[[WIDE:.*]] = arith.extf %[[HALF]] : f16 to f32
-// CHECK-NEXT:      %[[PRODUCT:.*]] = arith.mulf %[[WIDE]], %[[SCALE]] fastmath<contract>
+// CHECK-NEXT:      %[[PRODUCT:.*]] = arith.mulf %[[WIDE]], %[[SCALE]] : f32
 // CHECK-NEXT:      %[[ROUNDED:.*]] = arith.truncf %[[PRODUCT]] : f32 to f16
 // CHECK-NEXT:      %[[TO:.*]] = llvm.getelementptr inbounds %[[R]][%[[I]]]
 // CHECK-NEXT:      llvm.store %[[ROUNDED]], %[[TO]]

@@ -163,6 +163,8 @@ class Reference {
       y = x[0] - x[1];
     else if (is("arith.mulf") || is("arith.muli"))
       y = x[0] * x[1];
+    else if (is("math.fma"))
+      y = x[0] * x[1] + x[2];
     else if (is("arith.divf"))
       y = x[0] / x[1];
     else if (is("arith.negf"))
