@@ -27,13 +27,15 @@ def Mpc_MaskSamplesOp : Mpc_Op<"mask_samples", [Pure, AllTypesMatch<["input", "r
   let description = [{
     A batch may hold fewer than N samples: `samples` (tensor<i64>, read from memory) of them. Dimension `axis` of `input` holds
     `factor` consecutive rows per sample; rows ≥ samples · factor become what `neutral` ignores: 0 (sum), 1 (product), the lowest (max) or
-    largest (min) value of the type.
+    largest (min) value of the type. With `keep` they stay as they are: then the operation only says where
+    the samples are in numbers that the model made for a whole batch.
     ```mlir
     %1 = mpc.mask_samples %0, %n {axis = 0 : i64, factor = 1 : i64} : tensor<64x10xf32>, tensor<i64>
     ```
   }];
   let arguments = (ins AnyRankedTensor:$input, AnyRankedTensor:$samples, I64Attr:$axis, I64Attr:$factor,
-                       DefaultValuedAttr<Mpc_ReductionKindAttr, "::mpc::ReductionKind::sum">:$neutral);
+                       DefaultValuedAttr<Mpc_ReductionKindAttr, "::mpc::ReductionKind::sum">:$neutral,
+                       UnitAttr:$keep);
   let results = (outs AnyRankedTensor:$result);
   let assemblyFormat = "$input `,` $samples attr-dict `:` type($input) `,` type($samples)";
 }

@@ -82,7 +82,8 @@ SamplePlaces BatchAnalysis::merge(Operation *op) {
 
 SamplePlaces BatchAnalysis::ofElementwise(Operation *op) {
   SamplePlaces merged = merge(op);
-  for (Value v : op->getOperands())
+  // A dropout's random state goes with everything.
+  for (Value v : op->getOperands().take_front(isa<DropoutOp>(op) ? 1 : op->getNumOperands()))
     for (const SamplePlace &p : merged.places)
       if (isa<RankedTensorType>(v.getType()) && shapeOf(v) == shapeOf(op->getResult(0)) &&
           !goesWith(v, p))
@@ -228,15 +229,18 @@ SamplePlaces BatchAnalysis::ofMatmul(MatmulOp op) {
 SamplePlaces BatchAnalysis::ofMask(MaskSamplesOp op) {
   SamplePlaces result;
   int64_t axis = op.getAxis();
+  std::optional<ReductionKind> neutral;
+  if (!op.getKeep())
+    neutral = op.getNeutral();
   for (SamplePlace p : of(op.getInput()).places) {
-    if (p.neutral != op.getNeutral())
+    if (!neutral || p.neutral != neutral)
       p.neutral.reset();
     if (p.axis != axis)
       result.places.push_back(p);
     else if (p.outer != 1 || p.inner != int64_t(op.getFactor()))
       return mix(op);
   }
-  result.places.push_back({axis, 1, int64_t(op.getFactor()), op.getNeutral()});
+  result.places.push_back({axis, 1, int64_t(op.getFactor()), neutral});
   return result;
 }
 
@@ -341,8 +345,11 @@ void BatchAnalysis::visit(Operation *op) {
     }
     any |= !places.none();
   }
-  if (!any)
+  if (!any) {
+    for (Value result : op->getResults())
+      known.erase(result); // of an erased operation that was there
     return;
+  }
   SamplePlaces places = transfer(op);
   for (Value result : op->getResults())
     known[result] = places;

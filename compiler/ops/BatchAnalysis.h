@@ -66,13 +66,14 @@ public:
 
   SamplePlaces of(mlir::Value v) const { return known.lookup(v); }
   int64_t batchSize() const { return batch; }
+  /// The value has the place, or is the same for every sample there.
+  bool goesWith(mlir::Value v, const SamplePlace &p);
   /// Why a value mixes samples, for the user; empty if it does not.
   std::string whyMixed(mlir::Value v) const;
 
 private:
   SamplePlaces transfer(mlir::Operation *op);
   AxisPart partOf(const SamplePlace &p) const { return {p.axis, p.outer, batch, p.inner}; }
-  bool goesWith(mlir::Value v, const SamplePlace &p);
   SamplePlaces merge(mlir::Operation *op);
   SamplePlaces ofElementwise(mlir::Operation *op);
   SamplePlaces ofReshape(mlir::Operation *op);

@@ -38,8 +38,7 @@ bool BatchTrace::isRows(int64_t size, function_ref<int64_t(unsigned)> other) con
   return true;
 }
 
-/// The elements of `part` are those of `whole` at the same index.
-static bool isPartOf(DenseElementsAttr part, DenseElementsAttr whole) {
+bool isPartOf(DenseElementsAttr part, DenseElementsAttr whole) {
   if (part.isSplat() && whole.isSplat())
     return part.getSplatValue<Attribute>() == whole.getSplatValue<Attribute>();
   SmallVector<int64_t> strides = rowMajorStrides(whole.getType().getShape());

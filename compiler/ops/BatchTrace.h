@@ -49,6 +49,9 @@ private:
   llvm::DenseMap<mlir::Value, Constants> known;
 };
 
+/// The elements of `part` are those of `whole` at the same index.
+bool isPartOf(mlir::DenseElementsAttr part, mlir::DenseElementsAttr whole);
+
 } // namespace mpc
 
 #endif // MPC_OPS_BATCHTRACE_H

@@ -126,6 +126,8 @@ bool OnnxConverter::runHandler(NodeContext &context, const OnnxHandler &handler)
       values[result] = built;
   if (trace.active() && (node.getOpType() == "Shape" || node.getOpType() == "Size"))
     recordShape(node);
+  else if (!placeFolded(node))
+    refuseTail(node);
   return true;
 }
 

@@ -52,8 +52,9 @@ Value OnnxConverter::sizeAlong(Location loc, Value v, ArrayRef<int64_t> axes) {
 // Masks
 //===----------------------------------------------------------------------===//
 
-/// `v` with the neutral element of a reduction for what is not there.
-Value OnnxConverter::masked(Location loc, Value v, const SamplePlace &place, ReductionKind kind) {
+/// `v` with the neutral element of a reduction for what is not there; without one, as it is.
+Value OnnxConverter::masked(Location loc, Value v, const SamplePlace &place,
+                            std::optional<ReductionKind> kind) {
   SmallVector<int64_t> shape(shapeOf(v)), blocks(shape);
   int64_t axis = place.axis;
   if (place.outer > 1) { // [outer · N · inner] as [outer, N · inner]
@@ -61,13 +62,20 @@ Value OnnxConverter::masked(Location loc, Value v, const SamplePlace &place, Red
     blocks.insert(blocks.begin() + axis++, place.outer);
   }
   Value part = reshape(b, loc, v, blocks);
-  Value mask =
-      MaskSamplesOp::create(b, loc, part.getType(), part, samples(), axis, place.inner, kind);
+  Value mask = MaskSamplesOp::create(b, loc, part.getType(), part, samples(), axis, place.inner,
+                                     kind.value_or(ReductionKind::sum), /*keep=*/!kind);
   Value whole = reshape(b, loc, mask, shape);
   for (Value made : {part, mask, whole})
     if (Operation *op = made.getDefiningOp())
       analysis.visit(op);
   return whole;
+}
+
+/// Numbers that the model has made for a whole batch, the first of which are those for fewer
+/// samples, know where the samples are. The others stay: a zero there might become infinite, and
+/// times the zero that is its gradient NaN.
+Value OnnxConverter::placed(Location loc, Value v, const SamplePlace &place) {
+  return masked(loc, v, place, std::nullopt);
 }
 
 /// An operation that combines the elements along an axis sees nothing of samples that are not
@@ -108,17 +116,20 @@ void OnnxConverter::countSamples(Block::iterator first, MutableArrayRef<Built> r
   for (Operation &op : llvm::make_early_inc_range(llvm::make_range(first, forward.front().end()))) {
     maskOperands(&op);
     analysis.visit(&op);
-    // A log-softmax is -∞ for what is not there; zero times that would be NaN further on.
-    auto softmax = dyn_cast<LogSoftmaxOp>(op);
-    SamplePlaces places = softmax ? analysis.of(softmax) : SamplePlaces();
-    const SamplePlace *along = softmax ? places.on(softmax.getAxis()) : nullptr;
+    // What is not there is -∞ in a log-softmax, and may be zero in the others: further on it might
+    // become infinite, and times zero NaN.
+    int64_t axis = -1;
+    if (isa<SoftmaxOp, LogSoftmaxOp, CumSumOp>(op))
+      axis = op.getAttrOfType<IntegerAttr>("axis").getInt();
+    SamplePlaces places = axis < 0 ? SamplePlaces() : analysis.of(op.getResult(0));
+    const SamplePlace *along = places.on(axis);
     if (!along)
       continue;
     OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointAfter(softmax);
-    Value y = softmax.getResult(), finite = masked(op.getLoc(), y, *along, ReductionKind::sum);
+    b.setInsertionPointAfter(&op);
+    Value y = op.getResult(0), finite = masked(op.getLoc(), y, *along, ReductionKind::product);
     SmallPtrSet<Operation *, 4> own;
-    for (Operation *maker = finite.getDefiningOp(); maker != softmax;
+    for (Operation *maker = finite.getDefiningOp(); maker != &op;
          maker = maker->getOperand(0).getDefiningOp())
       own.insert(maker);
     y.replaceAllUsesExcept(finite, own);
@@ -299,7 +310,7 @@ Value OnnxConverter::live(Value v) {
   if (auto axes = trace.rowAxes(v, whole)) {
     Value made = single(v);
     for (int64_t axis : *axes)
-      made = masked(node.getLoc(), made, rowsOf(made, axis), ReductionKind::sum);
+      made = placed(node.getLoc(), made, rowsOf(made, axis));
     return keep(made);
   }
   if (Value made = liveIntegers(node.getLoc(), whole, constants))
@@ -330,7 +341,7 @@ static bool isShapeOperand(onnx::NodeOp node, unsigned i) {
 }
 
 /// A Slice by the batch size keeps all samples, or takes one row per sample of a table. The
-/// latter's rows are masked.
+/// latter's rows know that.
 bool OnnxConverter::checkSlice(onnx::NodeOp node) {
   OperandRange inputs = node.getInputs();
   Value x = single(inputs[0]), y = single(node->getResult(0));
@@ -373,7 +384,7 @@ bool OnnxConverter::checkSlice(onnx::NodeOp node) {
       continue;
     if (!trace.isRows(shapeOf(y)[axis], [&](unsigned i) { return taken[i]; }))
       return false;
-    y = masked(node.getLoc(), y, rowsOf(y, axis), ReductionKind::sum);
+    y = placed(node.getLoc(), y, rowsOf(y, axis));
   }
   values[node->getResult(0)] = {y};
   return true;
@@ -412,7 +423,7 @@ bool OnnxConverter::checkShapeOperands(onnx::NodeOp node) {
         (ofSamples ? tile : !makesRows) || (!tile && size != shapeOf(y)[axis]))
       return false;
     if (!ofSamples)
-      y = masked(node.getLoc(), y, rowsOf(y, axis), ReductionKind::sum);
+      y = placed(node.getLoc(), y, rowsOf(y, axis));
   }
   values[node->getResult(0)] = {y};
   return true;
@@ -423,6 +434,77 @@ static bool takesSizes(onnx::NodeOp node) {
   static constexpr StringLiteral known[] = {"Expand", "Gather", "Pad",   "Reshape",
                                             "Resize", "Slice",  "Split", "SplitToSequence"};
   return llvm::is_contained(known, operatorName(node));
+}
+
+/// The value as n samples would have it, for a conversion that is thrown away; null if it holds
+/// none.
+Value OnnxConverter::ofFewer(Location loc, Value v, int64_t n) {
+  Value x = single(v);
+  if (!x || analysis.of(x).none())
+    return {};
+  Type type = tensorType(x).clone(trace.shapeAt(n, shapeOf(x), analysis.of(x)));
+  return UnrealizedConversionCastOp::create(b, loc, type, x).getResult(0);
+}
+
+static void eraseBehind(Block &block, Operation *last) {
+  while (!block.empty() && &block.back() != last)
+    block.back().erase();
+}
+
+/// Folding makes of x · 0, or of Where(x, 1, 1), what no longer tells where its samples are: a node
+/// whose result has none is converted for one sample less. False if the result is another one then.
+bool OnnxConverter::placeFolded(onnx::NodeOp node) {
+  auto isUnknown = [&](Value result) {
+    Value x = single(result);
+    return x && analysis.of(x).none() && !hasNoElements(x);
+  };
+  if (!trace.active() || dependsOnBatch(node) || llvm::none_of(node.getResults(), isUnknown))
+    return true;
+  Block &block = forward.front();
+  Operation *last = block.empty() ? nullptr : &block.back();
+  int64_t n = analysis.batchSize() - 1;
+  SmallVector<std::pair<Value, Value>> replaced;
+  for (Value v : node.getInputs())
+    if (Value fewer = ofFewer(node.getLoc(), v, n))
+      replaced.push_back({v, fewer});
+  if (replaced.empty())
+    return true;
+  auto results = convertAgain(node, replaced, /*otherShapes=*/true);
+  struct Part {
+    SmallVector<int64_t> shape;
+    DenseElementsAttr constant;
+  };
+  SmallVector<std::optional<Part>> parts(node.getNumResults());
+  for (unsigned i = 0; results && i < parts.size(); ++i)
+    if ((*results)[i].size() == 1) {
+      Value part = (*results)[i].front();
+      parts[i] = {SmallVector<int64_t>(shapeOf(part)), constantOf(part)};
+    }
+  eraseBehind(block, last);
+  for (auto [result, part] : llvm::zip(node.getResults(), parts)) {
+    if (!isUnknown(result))
+      continue;
+    Value made = single(result);
+    DenseElementsAttr constant = constantOf(made);
+    SmallVector<int64_t> shape(shapeOf(made));
+    if (!part || part->shape.size() != shape.size())
+      return !constant; // what has been computed is followed
+    SmallVector<SamplePlace> places;
+    for (auto [axis, size] : llvm::enumerate(shape)) {
+      SamplePlace place = rowsOf(made, axis);
+      if (part->shape[axis] == size)
+        continue;
+      if (part->shape[axis] != place.inner * n || !(constant || analysis.goesWith(made, place)))
+        return false;
+      places.push_back(place);
+    }
+    if (constant && !(part->constant && isPartOf(part->constant, constant)))
+      return false;
+    for (const SamplePlace &place : places)
+      made = placed(node.getLoc(), made, place);
+    values[result] = {made};
+  }
+  return true;
 }
 
 /// Constants mean the same for fewer samples as for N: [4, -1] for x of [4, 12] is a row per sample
@@ -451,19 +533,17 @@ bool OnnxConverter::sameForFewer(onnx::NodeOp node) {
       continue; // not known
     SmallVector<std::pair<Value, Value>> replaced;
     for (Value v : node.getInputs()) {
-      Value x = single(v);
-      if (holdsSamples(v)) {
-        Type type = tensorType(x).clone(trace.shapeAt(n, shapeOf(x), analysis.of(x)));
-        auto fewer = UnrealizedConversionCastOp::create(b, node.getLoc(), type, x);
-        replaced.push_back({v, fewer.getResult(0)});
+      if (Value fewer = ofFewer(node.getLoc(), v, n)) {
+        replaced.push_back({v, fewer});
       } else if (trace.follows(v)) {
         if (DenseElementsAttr other = trace.constants(v)[size - trace.sizes().begin()])
           replaced.push_back({v, arith::ConstantOp::create(b, node.getLoc(), other)});
       }
     }
     auto results = convertAgain(node, replaced, /*otherShapes=*/true);
-    auto fits = [&](Value was, Value now) {
-      return ArrayRef(trace.shapeAt(n, shapeOf(was), analysis.of(was))) == shapeOf(now);
+    auto fits = [&](Value was, Value now) { // what has no elements will be a constant
+      return hasNoElements(was) ||
+             ArrayRef(trace.shapeAt(n, shapeOf(was), analysis.of(was))) == shapeOf(now);
     };
     bool same = results && llvm::all_of(llvm::zip(whole, *results), [&](const auto &pair) {
                   const auto &[was, now] = pair;
@@ -472,8 +552,7 @@ bool OnnxConverter::sameForFewer(onnx::NodeOp node) {
                            return fits(std::get<0>(values), std::get<1>(values));
                          });
                 });
-    while (!block.empty() && &block.back() != last)
-      block.back().erase();
+    eraseBehind(block, last);
     if (results)
       return same;
   }

@@ -293,6 +293,29 @@ static Value tupleTable(NodeContext &node, Value x, int64_t indexedDims) {
   return reshape(node.b, node.loc, x, shape);
 }
 
+// The first index of every tuple is the number of its own row, as in x[arange(N), i]: a constant
+// column that the tuples have been joined from.
+static bool startsWithOwnRow(Value tuples) {
+  while (Operation *op = tuples.getDefiningOp()) {
+    int64_t last = shapeOf(tuples).size() - 1;
+    if (auto concat = dyn_cast<ConcatOp>(op); concat && int64_t(concat.getAxis()) == last)
+      tuples = concat.getInputs().front();
+    else if (isa<arith::ExtSIOp, arith::ExtUIOp, arith::TruncIOp, MaskSamplesOp>(op))
+      tuples = op->getOperand(0);
+    else
+      break;
+  }
+  DenseIntElementsAttr column;
+  ArrayRef<int64_t> shape = shapeOf(tuples);
+  if (!matchPattern(tuples, m_Constant(&column)) || shape.size() < 2)
+    return false;
+  int64_t each = llvm::product_of(shape.drop_front()), i = 0;
+  return llvm::all_of(llvm::enumerate(column.getValues<APInt>()), [&](auto element) {
+    bool isFirst = i++ % shape.back() == 0;
+    return !isFirst || element.value().getSExtValue() == int64_t(element.index()) / each;
+  });
+}
+
 static LogicalResult convertGatherND(NodeContext &node) {
   Value x = node.operand(0);
   SmallVector<int64_t> shape;
@@ -300,9 +323,11 @@ static LogicalResult convertGatherND(NodeContext &node) {
   Value positions = x ? tuplePositions(node, x, 1, batchDims, shape) : Value();
   if (!positions)
     return failure();
-  int64_t indexed = batchDims + shapeOf(node.operand(1)).back();
+  Value tuples = node.operand(1);
+  int64_t indexed = batchDims + shapeOf(tuples).back();
+  int64_t own = batchDims == 0 && startsWithOwnRow(tuples) ? 1 : batchDims;
   return node.results({gatheredFlat(node, tupleTable(node, x, indexed), positions,
-                                    [&](int64_t d) { return d < batchDims; })});
+                                    [&](int64_t d) { return d < own; })});
 }
 
 //===----------------------------------------------------------------------===//

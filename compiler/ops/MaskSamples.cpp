@@ -15,6 +15,8 @@ SmallVector<Value> MaskSamplesOp::vjp(OpBuilder &b, ValueRange cotangents, Array
   if (!cotangents[0] || !wanted[0])
     return {Value(), Value()};
   Value dy = castTo(b, getLoc(), cotangents[0], wanted[0]);
+  if (getKeep())
+    return {dy, Value()};
   return {MaskSamplesOp::create(b, getLoc(), dy.getType(), dy, getSamples(), getAxisAttr(),
                                 getFactorAttr()),
           Value()};
@@ -22,6 +24,8 @@ SmallVector<Value> MaskSamplesOp::vjp(OpBuilder &b, ValueRange cotangents, Array
 
 /// select(row < samples · factor, x, neutral); the comparison is per row, in i32.
 SmallVector<Value> MaskSamplesOp::expand(OpBuilder &b) {
+  if (getKeep())
+    return {getInput()};
   Location loc = getLoc();
   ArrayRef<int64_t> shape = shapeOf(getInput());
   int64_t axis = getAxis();

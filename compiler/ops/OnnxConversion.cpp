@@ -196,7 +196,7 @@ Value NodeContext::rowsLike(Value v, Value like) {
   if (places.mixed())
     converter.refuseTail(op);
   for (const SamplePlace &p : places.places)
-    v = converter.masked(loc, v, p, ReductionKind::sum);
+    v = converter.placed(loc, v, p);
   return v;
 }
 

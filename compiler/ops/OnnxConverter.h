@@ -39,7 +39,8 @@ private:
   mlir::Value sizeAlong(mlir::Location loc, mlir::Value v, llvm::ArrayRef<int64_t> axes);
   void refuseTail(onnx::NodeOp node);
   mlir::Value masked(mlir::Location loc, mlir::Value v, const SamplePlace &place,
-                     ReductionKind kind);
+                     std::optional<ReductionKind> kind);
+  mlir::Value placed(mlir::Location loc, mlir::Value v, const SamplePlace &place);
   void maskOperands(mlir::Operation *op);
   void countSamples(mlir::Block::iterator first, llvm::MutableArrayRef<Built> results);
   bool dependsOnBatch(onnx::NodeOp node) const;
@@ -56,6 +57,8 @@ private:
   bool checkSlice(onnx::NodeOp node);
   bool checkShapeOperands(onnx::NodeOp node);
   bool sameForFewer(onnx::NodeOp node);
+  mlir::Value ofFewer(mlir::Location loc, mlir::Value v, int64_t n);
+  bool placeFolded(onnx::NodeOp node);
 
   /// Marks what a handler built with the node's name and operator.
   void notifyOperationInserted(mlir::Operation *op, mlir::OpBuilder::InsertPoint) override;

@@ -253,6 +253,7 @@ def reduced(op, opset=17, before=(), axes=(0,), source="h"):
 
 
 POSITIVE = [node("Exp", "h", "e")]
+COUNTED = [node("Cast", "k", "f", to=onnx.TensorProto.FLOAT), node("ReduceSum", "f axes", "t", keepdims=1), node("Div", "h t", "y")]
 MASK = (MADE.random((1, 4, 16, 16)) > 0.5).astype(np.float32)
 CASES = {
     "mean": lambda: reduced("ReduceMean"),
@@ -335,6 +336,30 @@ CASES = {
                                      x=("N", 2, 5, 3), output=("N", 2, 10, 8)),
     "identity": lambda: Case([node("Gemm", "h h", "s", transB=1), node("EyeLike", "s", "e"), node("Mul", "s e", "d"), node("ReduceSum", "d one", "q", keepdims=1),
                               node("ReduceSum", "e", "c", keepdims=0), node("Div", "q c", "r"), node("Mul", "h r", "y")], {"one": np.array([1])}),
+    # divided by what is there for each sample: no zero where none is, which times the zero gradient would be NaN in V's
+    "divided_by_twos": lambda: Case([*SHAPE, node("Unsqueeze", "n front", "v"), node("Concat", "v single", "s", axis=0),
+                                     node("ConstantOfShape", "s", "o", value=numpy_helper.from_array(np.full(1, 2, np.float32))), node("Div", "h o", "q"),
+                                     node("MatMul", "q V", "y")], {**ZERO, "single": np.array([1]), "front": np.array([0]), "V": normal(4, 4)}),
+    "divided_by_expanded": lambda: Case([node("Shape", "h", "s"), node("Expand", "p s", "e"), node("Div", "h e", "q"), node("MatMul", "q V", "y")],
+                                        {"p": np.abs(normal(1, 4)) + 1, "V": normal(4, 4)}),
+    "divided_by_softmax": lambda: Case([node("Softmax", "h", "p", axis=0), node("Div", "x3 p", "q"), node("MatMul", "q V", "y")], {"V": normal(4, 4)},
+                                       inputs={"x3": ("N", 4)}),
+    "divided_by_cumsum": lambda: Case([node("Exp", "h", "e"), node("CumSum", "e axis", "c", reverse=1), node("Div", "h c", "q"), node("MatMul", "q V", "y")],
+                                      {"axis": np.array(0), "V": normal(4, 4)}),
+    "log_of_softmax": lambda: Case([node("Softmax", "h", "p", axis=0), node("Log", "p", "l"), node("MatMul", "l V", "y")], {"V": normal(4, 4)}),
+    # what folds to a constant is as many rows as there are samples
+    "folded_ones": lambda: Case([node("Mul", "i zero", "j"), node("Add", "j one", "k"), *COUNTED], {**ZERO, "one": np.array(1), "axes": np.array([0])},
+                                inputs={"i": ("N", 4, LABELS)}),
+    "folded_comparison": lambda: Case([node("Equal", "i i", "k"), *COUNTED], {"axes": np.array([0])}, inputs={"i": ("N", 4, LABELS)}),
+    "folded_power": lambda: Case([node("Pow", "h nil", "k"), *COUNTED], {"nil": np.float32(0), "axes": np.array([0])}),
+    "folded_selection": lambda: Case([node("Greater", "h nil", "c"), node("Where", "c two two", "k"), *COUNTED],
+                                     {"nil": np.float32(0), "two": np.float32(2), "axes": np.array([0])}),
+    "folded_branch": lambda: Case([node("Where", "never h row", "k"), *COUNTED], {"never": np.array(False), "row": normal(1, 4), "axes": np.array([0])}),
+    "empty_part": lambda: Case([node("Split", "h sizes", "e f", axis=1), node("Concat", "f e", "y", axis=1)], {"sizes": np.array([0, 4])}),
+    # every sample reads its own row: x[arange(N), i]
+    "own_rows": lambda: Case([*SHAPE, node("Range", "zero n one", "r"), node("Unsqueeze", "r last", "u"), node("ArgMax", "h", "a", axis=1, keepdims=1),
+                              node("Concat", "u a", "t", axis=1), node("GatherND", "h t", "g"), node("Unsqueeze", "g last", "v"), node("Mul", "h v", "y")],
+                             {**ZERO, "one": np.array(1), "last": np.array([1])}),
     # a file for batches of one size: what is the same for each sample stays so for fewer
     "state_of_zeros": lambda: Case([node("MatMul", "state U", "u"), node("Add", "h u", "g"), node("Tanh", "g", "y")], {"U": normal(2, 4)},
                                    of_batch=lambda n: {"state": np.zeros((n, 2), np.float32)}),
