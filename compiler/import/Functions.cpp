@@ -154,13 +154,42 @@ private:
 
 } // namespace
 
+/// What a call gives for an attribute may be of another type than the operator inside has it; the
+/// checker has seen the call only.
+static bool verifyAttributes(const google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes,
+                             const OnnxModel &model, Problems &problems) {
+  bool good = true;
+  for (const onnx::NodeProto &node : nodes) {
+    int version = int(model.opset(node.domain()));
+    const onnx::OpSchema *schema =
+        version < 0 ? nullptr
+                    : onnx::OpSchemaRegistry::Schema(node.op_type(), version, node.domain());
+    try {
+      if (schema)
+        schema->Verify(node);
+    } catch (const std::exception &problem) {
+      good = problems.add("a call of a local function does not fit its body: " +
+                          Twine(problem.what()));
+    }
+    for (const onnx::AttributeProto &attribute : node.attribute()) {
+      good &= verifyAttributes(attribute.g().node(), model, problems);
+      for (const onnx::GraphProto &graph : attribute.graphs())
+        good &= verifyAttributes(graph.node(), model, problems);
+    }
+  }
+  return good;
+}
+
 bool mpc::import::inlineLocalFunctions(OnnxModel &model, Problems &problems) {
   if (model.proto.functions_size() == 0)
     return true;
   if (InlinedSize(model.proto).count(model.proto.graph().node()) > kMostNodes)
     return problems.add("has more than " + Twine(kMostNodes) +
                         " nodes once its functions are inlined");
-  DefaultAttributes(model.proto).run();
+  if (llvm::any_of(model.proto.functions(), [](const onnx::FunctionProto &function) {
+        return function.attribute_proto_size() > 0;
+      }))
+    DefaultAttributes(model.proto).run();
   // The checker has compared the operators of a function's opset with those of the model's: they
   // have the same definitions.
   for (onnx::FunctionProto &function : *model.proto.mutable_functions())
@@ -176,7 +205,7 @@ bool mpc::import::inlineLocalFunctions(OnnxModel &model, Problems &problems) {
   } catch (const std::exception &problem) {
     return problems.add("its local functions cannot be inlined: " + Twine(problem.what()));
   }
-  return true;
+  return verifyAttributes(model.proto.graph().node(), model, problems);
 }
 
 namespace {

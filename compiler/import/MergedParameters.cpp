@@ -24,7 +24,9 @@
 //
 // Either counts only for tensors that are one number throughout: others are equal because they
 // are the same parameter. Tables and matrices are never separated: the embedding that is also the
-// output layer stays one parameter. Running statistics always are, since every node moves its own.
+// output layer stays one parameter. Running statistics are separated without a trace too, since
+// every node moves its own, but for those of one layer that is called several times: behind the
+// same weight.
 //
 //===----------------------------------------------------------------------===//
 
@@ -56,8 +58,11 @@ public:
   Separator(OnnxModel &model, WeightStore &weights)
       : model(model), weights(weights), graph(*model.proto.mutable_graph()),
         signature(readSignature(model.proto)), uses(graph) {
-    for (int i = 0; i < graph.node_size(); ++i)
+    for (int i = 0; i < graph.node_size(); ++i) {
       index[&graph.node(i)] = i;
+      for (const std::string &result : graph.node(i).output())
+        producers[result] = &graph.node(i);
+    }
     for (const onnx::TensorProto &tensor : graph.initializer())
       initializers.insert(tensor.name());
     collectNames(graph, names);
@@ -75,6 +80,7 @@ private:
   int placeInCall(const Reader &reader, const Site &site,
                   const std::vector<Signature::Placeholder> &values) const;
   std::string calledParameter(const Reader &reader, const Site &site, StringRef tensor) const;
+  std::string layerOf(const onnx::NodeProto &norm) const;
   void findKeys(std::vector<Reader> &found, const std::string &tensor, bool uniform);
   void separate(int initializer);
   void addInitializer(const onnx::TensorProto &original, const std::string &name);
@@ -85,6 +91,7 @@ private:
   Signature signature;
   Uses uses;
   std::map<const onnx::NodeProto *, int> index;
+  llvm::StringMap<const onnx::NodeProto *> producers; ///< of a value
   llvm::StringSet<> names;
   llvm::StringSet<> initializers; ///< names of those that the file has
   llvm::StringSet<> merges;       ///< results of the Identities that show a merge
@@ -257,6 +264,15 @@ void Separator::addInitializer(const onnx::TensorProto &original, const std::str
   made.push_back(name);
 }
 
+/// What a norm normalizes the result of: the weight that it is made with, or else the norm itself.
+std::string Separator::layerOf(const onnx::NodeProto &norm) const {
+  const onnx::NodeProto *maker = producers.lookup(norm.input(0));
+  for (int i = 0; maker && i < maker->input_size(); ++i)
+    if (isWhole(operandUse(*maker, i)) && initializers.contains(maker->input(i)))
+      return maker->input(i);
+  return std::to_string(index.at(&norm));
+}
+
 /// Fills in which parameter each reader has.
 void Separator::findKeys(std::vector<Reader> &found, const std::string &tensor, bool uniform) {
   std::vector<Site> sites;
@@ -277,8 +293,8 @@ void Separator::findKeys(std::vector<Reader> &found, const std::string &tensor, 
   // One reader whose parameter is not known may have any of them: then all stay together.
   for (auto [reader, site] : llvm::zip_equal(found, sites)) {
     bool statistic = isStatistic(site.use);
-    if (statistic && reader.key.empty() && reader.node >= 0 && changing > 1)
-      reader.key = "#" + std::to_string(reader.node) + "." + std::to_string(reader.operand);
+    if (statistic && uniform && reader.key.empty() && reader.node >= 0 && changing > 1)
+      reader.key = "#" + layerOf(graph.node(reader.node)) + "." + std::to_string(reader.operand);
     if (reader.key.empty() || (!statistic && (!known || whole.count(reader.key))))
       reader.key = tensor;
   }

@@ -6,7 +6,7 @@ merged equal parameters; and each gradient is the sum of all its parameter's pat
 
 import numpy as np
 
-from support import main, model_of, node, require, require_close, require_match
+from support import checkpoint_contents, main, model_of, node, require, require_close, require_match
 
 X = np.array([[1, -2, 3, 0.5], [2, 1, -1, 1.5]], np.float32)
 T = np.array([[0, 1, 2, 3], [-1, 0, 1, 2]], np.float32)
@@ -69,6 +69,28 @@ def test_separating_is_said(bench):
             require_match(r"note: 1 tensor that the exporter had merged with an equal one is separate again: q", done.err, f"{p}")
         else:
             require("separate" not in done.err, f"{p}: {done.err[-300:]}")
+
+
+def test_a_layer_called_twice_has_one_pair_of_statistics(bench):
+    """y = norm(x·W) + norm(z·V): behind one weight it is one layer, whose statistics both calls move; statistics of several numbers are always of
+    one. Behind two weights, fresh statistics are equal by chance."""
+    w, v = np.array([[1, 2, 0, 1]] * 4, np.float32), np.array([[0, 1, 1, 2]] * 4, np.float32)
+    x, z = X, X[::-1] * 2 + 1
+    for second, start, names in (("W", [0, 0, 0, 0], 1), ("V", [0, 0, 0, 0], 2), ("V", [1, 2, 3, 4], 1)):
+        weights = {"W": w, "V": v, "s": np.full(4, 2, np.float32), "b": np.full(4, 3, np.float32), "mean": np.array(start, np.float32), "var": np.ones(4, np.float32)}
+        body = [node("Gemm", "x W", "h"), node("BatchNormalization", "h s b mean var", "n"), node("Gemm", f"z {second}", "g"),
+                node("BatchNormalization", "g s b mean var", "m"), node("Add", "n m", "y")]
+        model = model_of(body, {"x": ["N", 4], "z": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17)
+        model.producer_name = "pytorch"
+        trainer = bench.compile(model, *OPTIONS)
+        run = trainer.train(trainer.data({"x": x, "z": z}, T), "--steps", 1, "--lr", 0)
+        got = {k: a for k, a in checkpoint_contents(run.newest())[0].items() if k.startswith("statistic/mean")}
+        require(len(got) == names, f"{second} {start}: {sorted(got)}")
+        first, other = (x @ w).mean(0), (z @ {"W": w, "V": v}[second]).mean(0)
+        start = np.array(start)
+        want = [0.9 * (0.9 * start + 0.1 * first) + 0.1 * other] if names == 1 else [0.9 * start + 0.1 * first, 0.9 * start + 0.1 * other]
+        for name, value in zip(sorted(got, key=len), want):
+            require_close(got[name], value, 1e-6, f"{second} {start} {name}")
 
 
 if __name__ == "__main__":
