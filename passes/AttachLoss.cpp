@@ -41,6 +41,7 @@ private:
   LogicalResult checkOutput(func::FuncOp f, RankedTensorType output, StringRef name,
                             int64_t &classes);
   LogicalResult placeSamples(func::FuncOp f, StringRef name, int64_t classes, LossBuilder &builder);
+  void noteMisuse(Value output, StringRef name, int64_t classes);
   LossResult makeLoss(func::FuncOp f, int64_t classes, LossBuilder &builder);
   LogicalResult attach(func::FuncOp f, bool evaluate);
   bool ofClasses() const { return loss == "cross-entropy" || loss == "nll"; }
@@ -148,6 +149,36 @@ LogicalResult AttachLoss::placeSamples(func::FuncOp f, StringRef name, int64_t c
   return success();
 }
 
+/// The operation that computes the output; what only changes its shape or type is passed over.
+static Operation *makerOf(Value output) {
+  Operation *maker = output.getDefiningOp();
+  while (isa_and_nonnull<ReshapeOp, TransposeOp, arith::ExtFOp, arith::TruncFOp>(maker))
+    maker = maker->getOperand(0).getDefiningOp();
+  return maker;
+}
+
+/// Losses that can be trained, as in PyTorch, but hardly ever are what was meant: a note says so.
+void AttachLoss::noteMisuse(Value output, StringRef name, int64_t classes) {
+  std::string what = "--loss=" + loss + ": output '" + name.str() + "' ";
+  Operation *maker = makerOf(output);
+  if (ofClasses() && shapeOf(output)[classes] == 1)
+    addNote(getOperation(), what + "has one class, so that " +
+                                (loss == "nll" ? "no label but 0 exists"
+                                               : "the loss is 0 whatever the model computes") +
+                                "; for one logit per sample there is --loss=bce-with-logits");
+  if (loss == "cross-entropy" && isa_and_nonnull<SoftmaxOp>(maker))
+    addNote(getOperation(), what + "is a Softmax already, and the loss computes another of it; "
+                                   "give the tensor before it with --loss-input");
+  if (loss == "nll" && isa_and_nonnull<SoftmaxOp>(maker))
+    addNote(getOperation(), what + "is a Softmax, and the loss reads logarithms of probabilities; "
+                                   "give the tensor before it with --loss-input, and "
+                                   "--loss=cross-entropy");
+  if (loss == "bce-with-logits" && isa_and_nonnull<SigmoidOp>(maker))
+    addNote(getOperation(), what + "is a Sigmoid already, and the loss computes another of it; "
+                                   "use --loss=bce, or give the tensor before it with "
+                                   "--loss-input");
+}
+
 /// The loss, with its labels as an argument of the function.
 LossResult AttachLoss::makeLoss(func::FuncOp f, int64_t classes, LossBuilder &builder) {
   auto type = cast<RankedTensorType>(builder.output.getType());
@@ -202,6 +233,8 @@ LogicalResult AttachLoss::attach(func::FuncOp f, bool evaluate) {
   LossBuilder builder{b, loc, output, samples};
   if (failed(placeSamples(f, name, classes, builder)))
     return failure();
+  if (!evaluate)
+    noteMisuse(output, name, classes);
   LossResult made = makeLoss(f, classes, builder);
   Value correct;
   if (evaluate)

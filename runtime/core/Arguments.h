@@ -23,8 +23,14 @@ inline std::string argumentWithoutValue(int argc, char **argv) {
 /// For CLI::App::failure_message: a mistake reads as all other errors do. `program` is what stands
 /// before "error: ".
 inline auto usageMessage(const std::string &program) {
-  return [program](const CLI::App *, const CLI::Error &error) {
-    return program + "error: " + error.what() + "\nRun with --help for the options.\n";
+  return [program](const CLI::App *app, const CLI::Error &error) {
+    std::string what = error.what();
+    if (error.get_exit_code() == int(CLI::ExitCodes::ExtrasError)) { // CLI11 names the last first
+      what = "not expected:";
+      for (const std::string &argument : app->remaining(/*recurse=*/true))
+        what += " " + argument;
+    }
+    return program + "error: " + what + "\nRun with --help for the options.\n";
   };
 }
 
