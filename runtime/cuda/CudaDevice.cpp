@@ -1,9 +1,9 @@
 //===- CudaDevice.cpp - a program's memory and execution on a GPU ----------------------===//
 //
 // The driver, the kernels, memory and initial values are made in the constructor. An entry point is
-// recorded as a graph at its first run, once per copy of the inputs (Inputs.h), and is one call of
-// the driver from then on; what libraries need for it is made before, prepare(). The host waits for
-// the GPU only where it reads.
+// recorded as a graph, once per copy of the inputs (Inputs.h), by prepare() or at its first run,
+// and is one call of the driver from then on; before, libraries plan and execute their part of it.
+// The host waits for the GPU only where it reads.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -90,17 +90,26 @@ public:
   void run(const std::string &name) override { runTogether(name, {name}); }
   void run(const EntryList &list) override { runTogether(list.name, list.entries); }
 
-  void prepare(const EntryList &list) override { prepareLibraries(commandsOf(list.entries)); }
+  void prepare(const EntryList &list) override {
+    int current = inputs->publish(stream); // what libraries read
+    for (int copy : {current, 1 - current})
+      graphOf(list.name, list.entries, copy);
+    gpu.synchronize(stream); // what fails shows now
+  }
 
   /// All commands of the entry points are one graph.
-  void runTogether(const std::string &key, const std::vector<std::string> &names) {
-    int copy = inputs->publish(stream);
+  const Graph &graphOf(const std::string &key, const std::vector<std::string> &names, int copy) {
     auto known = graphs[copy].find(key);
     if (known == graphs[copy].end())
       known = graphs[copy].emplace(key, record(names, copy)).first;
-    if (!known->second)
+    return known->second;
+  }
+
+  void runTogether(const std::string &key, const std::vector<std::string> &names) {
+    const Graph &graph = graphOf(key, names, inputs->publish(stream));
+    if (!graph)
       return; // without commands
-    gpu.launch(stream, known->second);
+    gpu.launch(stream, graph);
     inputs->used(stream);
     statistics->changed();
   }

@@ -13,6 +13,7 @@
 #include "runtime/data/File.h"
 #include "runtime/train/Hyperparameters.h"
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace mpc {
 
@@ -101,7 +102,7 @@ public:
   std::vector<int64_t> steps() const;
   /// The newest whole one. Says on stderr which damaged ones were passed over. Throws Error if
   /// there is none.
-  std::unique_ptr<CheckpointFile> newest() const;
+  std::unique_ptr<CheckpointFile> newest();
   bool hasCheckpoints() const;
   /// A file of this name in the folder is the run's own, now or later.
   static bool isOwn(const std::string &name);
@@ -113,12 +114,15 @@ public:
   /// Removes a half-written file that a killed run left.
   void removeLeftover() const;
   void removeAll() const;
-  /// Keeps the newest `count`.
-  void prune(int64_t count) const;
+  /// Keeps the newest `count` of those up to the step that has just been written, less what
+  /// newest() has passed over. It has passed over all later ones; they stay, for the disk may only
+  /// have failed for the moment.
+  void prune(int64_t count, int64_t written);
 
 private:
   std::string path;
   std::shared_ptr<const int> held; ///< the lock file's descriptor, while locked
+  std::set<int64_t> passedOver;    ///< steps whose file was not whole
 };
 
 /// A file, or the newest whole one of a folder.

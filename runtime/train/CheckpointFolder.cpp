@@ -50,7 +50,7 @@ std::vector<int64_t> CheckpointFolder::steps() const {
   return found;
 }
 
-std::unique_ptr<CheckpointFile> CheckpointFolder::newest() const {
+std::unique_ptr<CheckpointFile> CheckpointFolder::newest() {
   std::vector<std::string> problems;
   for (int64_t step : steps()) {
     try {
@@ -60,6 +60,7 @@ std::unique_ptr<CheckpointFile> CheckpointFolder::newest() const {
       return file;
     } catch (const Error &error) {
       problems.push_back(error.what());
+      passedOver.insert(step);
     }
   }
   if (problems.empty())
@@ -149,10 +150,16 @@ void CheckpointFolder::removeAll() const {
     removeFile(file);
 }
 
-void CheckpointFolder::prune(int64_t count) const {
-  std::vector<int64_t> all = steps();
-  for (size_t i = static_cast<size_t>(count); i < all.size(); ++i)
-    removeFile(stepPath(all[i]));
+void CheckpointFolder::prune(int64_t count, int64_t written) {
+  passedOver.erase(written);
+  for (int64_t step : steps()) {
+    if (step > written)
+      continue;
+    bool stays = count > 0 && !passedOver.count(step);
+    count -= stays;
+    if (!stays)
+      removeFile(stepPath(step));
+  }
 }
 
 std::unique_ptr<CheckpointFile> mpc::openCheckpoint(const std::string &path) {

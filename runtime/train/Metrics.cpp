@@ -69,20 +69,22 @@ Metrics::~Metrics() {
     fclose(file);
 }
 
-/// Lines behind the step that a run is resumed at belong to work that is done again.
-static bool isKept(std::string_view line, int64_t step) {
+/// Lines behind the step that a run is resumed at belong to work that is done again, and so does
+/// that step's evaluation if it is still due.
+static bool isKept(std::string_view line, int64_t step, bool evaluates) {
   constexpr size_t kLongest = 1 << 16; // no line of ours, and not worth the memory of reading it
   if (line.size() > kLongest)
     return false;
   try {
     nlohmann::json parsed = nlohmann::json::parse(line);
-    return parsed.at("event") != "end" && parsed.at("step").get<int64_t>() <= step;
+    int64_t last = evaluates && parsed.at("event") == "eval" ? step - 1 : step;
+    return parsed.at("event") != "end" && parsed.at("step").get<int64_t>() <= last;
   } catch (const nlohmann::json::exception &) {
     return false; // the last line of a killed run may be cut off
   }
 }
 
-static void keepUntil(const std::string &path, int64_t step) {
+static void keepUntil(const std::string &path, int64_t step, bool evaluates) {
   struct stat facts;
   // A pipe or a terminal keeps nothing, and waits for whoever reads it.
   if (stat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size == 0)
@@ -93,7 +95,7 @@ static void keepUntil(const std::string &path, int64_t step) {
   while (!rest.empty()) {
     std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    if (!isKept(line, step))
+    if (!isKept(line, step, evaluates))
       continue;
     out.write(line.data(), line.size());
     out.write("\n", 1);
@@ -101,10 +103,10 @@ static void keepUntil(const std::string &path, int64_t step) {
   out.commit();
 }
 
-void Metrics::open(const std::string &name, int64_t resumedAt) {
+void Metrics::open(const std::string &name, int64_t resumedAt, bool evaluates) {
   path = name;
   if (resumedAt > 0)
-    keepUntil(path, resumedAt);
+    keepUntil(path, resumedAt, evaluates);
   file = fopen(path.c_str(), resumedAt > 0 ? "ae" : "we");
   if (!file)
     throw Error("cannot write " + systemMessage(path, errno));

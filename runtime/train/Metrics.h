@@ -37,8 +37,9 @@ public:
   Metrics &operator=(const Metrics &) = delete;
 
   /// Starts a file anew, or, when a run is resumed at step `resumedAt` > 0, keeps its lines up to
-  /// that step. Throws Error naming the file.
-  void open(const std::string &path, int64_t resumedAt);
+  /// that step; without that step's evaluation if the run `evaluates` first. Throws Error naming
+  /// the file.
+  void open(const std::string &path, int64_t resumedAt, bool evaluates = false);
   bool enabled() const { return file != nullptr; }
   void write(JsonLine &line);
   void flush();

@@ -31,9 +31,13 @@ Stepper::Stepper(const Program &program, Device &device, const Dataset &dataset,
     random = &program.tensors[static_cast<size_t>(index)];
   requireEntry(program, kGradients, "train");
   requireEntry(program, hyper.accumulate > 1 ? kApplyAccumulated : kApply, "train");
-  if (hyper.accumulate > 1)
+  if (hyper.accumulate > 1) {
     device.clear(Region::accumulators); // too little memory for them shows before anything begins
-  device.prepare(hyper.accumulate > 1 ? kMicroStep : kStep);
+    device.prepare(kMicroStep);
+    device.prepare({kApplyAccumulated, {kApplyAccumulated}});
+  } else {
+    device.prepare(kStep);
+  }
 }
 
 void Stepper::prepare(const RunState &state) {

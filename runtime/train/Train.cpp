@@ -187,7 +187,8 @@ void TrainingRun::start() {
   }
   if (!options.metrics.empty()) {
     requireOwnMetrics();
-    metrics.open(options.metrics, options.resume ? state.step : 0);
+    metrics.open(options.metrics, options.resume ? state.step : 0,
+                 state.validation_due && evaluator);
   }
   if (!options.out.empty()) { // once nothing is left that may be refused
     folder.removeLeftover();
@@ -393,7 +394,7 @@ void TrainingRun::save() {
   stepper->readBack(state);
   writeCheckpoint(folder.stepPath(state.step), program, device, state);
   savedStep = state.step;
-  folder.prune(options.keep);
+  folder.prune(options.keep, state.step);
 }
 
 void TrainingRun::writeEnd(const char *reason, int64_t step) {

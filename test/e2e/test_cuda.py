@@ -378,6 +378,27 @@ def require_declined_is_generated(run, fault, before):
         require_close(declined.values("loss"), whole.values("loss"), 1e-3, f"losses after {fault}:{n}")
 
 
+def require_kept_checkpoints(run, kind, without):
+    """--overwrite removes nothing before the new run's steps are ready: what a library does of them, and with the settings `without` would
+    not, has been executed once and recorded for both copies of the inputs."""
+    trainer, data, options = run
+    old = trainer.train(data, *options)
+    before = {f.name: f.read_bytes() for f in old.out.iterdir()}
+    commands = counts_of(old)[0] - counts_of(With(trainer, **without).train(data, *options))[0]
+    for more in ((), ("--accumulate", 2)):
+        command = ["train", "--data", data, *options, *more, "--out", old.out, "--overwrite"]
+        for n in (1, 3 * commands):
+            done = trainer.run(*command, env=simulator(MPC_SIM_FAULT=f"{kind}:{n}"))
+            require_refusal(done, "EXECUTION_FAILED", f"{kind}:{n}")
+            require({f.name: f.read_bytes() for f in old.out.iterdir()} == before, f"{kind}:{n}: the old checkpoints are gone")
+    # Nothing is left for the time behind.
+    require_success(trainer.run(*command, env=simulator(MPC_SIM_FAULT=f"{kind}:{3 * commands + 1}")), "--overwrite")
+
+
+def test_failing_products_cost_no_checkpoint(bench):
+    require_kept_checkpoints(product_run(bench), "blas", GENERATED)
+
+
 def test_declined_products(bench):
     run = product_run(bench)
     require_declined_is_generated(run, "blas-unsupported", counts_of(run[0].train(run[1], *run[2]))[0])
@@ -463,6 +484,10 @@ def test_failing_convolutions(bench):
         done = gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT=f"dnn:{n}"))
         require_refusal(done, ["the convolution of '", "by cuDNN 9.10 failed: CUDNN_STATUS_EXECUTION_FAILED", "MPC_CUDA_DNN=0"], f"dnn:{n}")
     require_success(gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT="dnn:1", **KERNELS)), "generated kernels")
+
+
+def test_failing_convolutions_cost_no_checkpoint(bench):
+    require_kept_checkpoints(convolution_run(bench, "fp32"), "dnn", KERNELS)
 
 
 def test_declined_convolutions(bench):

@@ -206,6 +206,9 @@ TEST_P(Checkpoints, AValidationIsMadeUpForOnce) {
   EXPECT_EQ(due("a"), 1);
   std::filesystem::copy(folder / "a", folder / "b");
   std::filesystem::copy(folder / "a.jsonl", folder / "b.jsonl");
+  // Killed behind the validation and before the checkpoint that says so: its line comes again.
+  std::ofstream(folder / "a.jsonl", std::ios::app)
+      << R"({"event":"eval","step":7,"epoch":1,"loss":0.5})" << "\n";
 
   at("gradients", [] { throw Error("killed"); });
   ASSERT_EQ(resume("a", {"--valid", data}), 1);
@@ -319,6 +322,47 @@ TEST_P(Checkpoints, DamagedFilesAreRecognized) {
     writeBytes(folder / ("a/" + name), "x");
   EXPECT_EQ(train({"--steps", "5", "--out", "@a", "--resume"}), 1);
   EXPECT_CONTAINS(err, "is whole");
+}
+
+// What --resume has passed over is none of the newest --keep: it never costs a whole checkpoint. It
+// goes when the run is past it; until then it may be read again and is the newest.
+TEST_P(Checkpoints, DamagedFilesDoNotCount) {
+  ASSERT_EQ(train({"--lr", "0.1", "--steps", "9", "--stop-after", "6", "--checkpoint-every", "2",
+                   "--out", "@a"}),
+            0);
+  auto damage = [&](const std::string &name) {
+    std::string bytes = readBytes(folder / name);
+    bytes.back() ^= 1;
+    writeBytes(folder / name, bytes);
+  };
+  auto stepsIn = [&](const std::string &out) { return CheckpointFolder(folder / out).steps(); };
+  using Steps = std::vector<int64_t>;
+  std::string sixth = readBytes(folder / "a/step-00000006.safetensors");
+  damage("a/step-00000006.safetensors");
+  std::filesystem::copy(folder / "a", folder / "b");
+  auto goOn = [&](const std::string &out, std::vector<std::string> more) {
+    more.insert(more.end(), {"--steps", "9", "--resume", "--out", "@" + out});
+    ASSERT_EQ(train(more), 0) << err;
+  };
+  goOn("a", {"--keep", "1", "--stop-after", "1"});
+  EXPECT_EQ(stepsIn("a"), (Steps{6, 5}));
+  std::filesystem::copy(folder / "a", folder / "c");
+  goOn("a", {"--keep", "1", "--stop-after", "1"}); // in the damaged one's place
+  EXPECT_CONTAINS(err, "using '" + folder.path + "/a/step-00000005.safetensors'");
+  EXPECT_EQ(stepsIn("a"), Steps{6});
+  EXPECT_EQ(readBytes(folder / "a/step-00000006.safetensors"), sixth);
+  goOn("a", {"--keep", "2", "--stop-after", "1"});
+  EXPECT_EQ(stepsIn("a"), (Steps{7, 6}));
+
+  writeBytes(folder / "c/step-00000006.safetensors", sixth);
+  goOn("c", {"--keep", "1", "--stop-after", "1"});
+  EXPECT_EQ(stepsIn("c"), Steps{7});
+
+  damage("b/step-00000004.safetensors");
+  goOn("b", {"--keep", "2", "--stop-after", "1"});
+  EXPECT_EQ(stepsIn("b"), (Steps{6, 4, 3, 2}));
+  goOn("b", {"--keep", "2", "--stop-after", "4", "--checkpoint-every", "5"});
+  EXPECT_EQ(stepsIn("b"), (Steps{7, 5}));
 }
 
 // A hash says that a file is what somebody wrote, not that a run did: states that no run has are
