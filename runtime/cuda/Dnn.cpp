@@ -13,9 +13,7 @@
 #include <array>
 #include <cstdio>
 #include <dlfcn.h>
-#include <filesystem>
 #include <limits>
-#include <link.h>
 #include <optional>
 #include <tuple>
 
@@ -44,6 +42,8 @@ static constexpr int kTries = 8;
 static constexpr int64_t kAlignment = 16;
 // As cudnnGetVersion counts.
 static constexpr size_t kLeastVersion = 90000, kEndVersion = 100000;
+// The first call of any function makes cuDNN open this part, and end the process where that fails.
+static constexpr const char *kGraphPart = "libcudnn_graph.so.9";
 
 //===----------------------------------------------------------------------------===//
 // Opening
@@ -67,28 +67,6 @@ static std::string missingFunction(void *library) {
   return "";
 }
 
-/// The first call of any function makes cuDNN open this part of itself, and end the process where
-/// that fails. Opens it before, where cuDNN looks: beside the library, then where the loader does.
-/// Empty, or why that is not possible.
-static std::string openGraphPart(void *library) {
-  constexpr const char *kName = "libcudnn_graph.so.9";
-  constexpr int kHow = RTLD_NOW | RTLD_LOCAL;
-  link_map *loaded = nullptr;
-  std::filesystem::path beside;
-  if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void *>(&loaded)) == 0)
-    beside = std::filesystem::path(loaded->l_name).parent_path() / kName;
-  if (void *first = dlopen(kName, kHow | RTLD_NOLOAD)) // what cuDNN would get
-    return first == dlopen(beside.c_str(), kHow | RTLD_NOLOAD)
-               ? ""
-               : std::string("another one's part ") + kName + " is in use";
-  if (beside.is_absolute() && dlopen(beside.c_str(), kHow))
-    return "";
-  if (dlopen(kName, kHow))
-    return "";
-  const char *why = dlerror();
-  return std::string("its part ") + kName + " does not open: " + (why ? why : "");
-}
-
 /// The function of a library that the frontend does not know yet.
 template <typename Function> static Function *find(void *library, const char *name) {
   return reinterpret_cast<Function *>(dlsym(library, name));
@@ -106,7 +84,7 @@ std::unique_ptr<Dnn> Dnn::open(const Gpu &gpu, CUstream stream, const Program &p
   auto start = [&](void *opened) -> std::string {
     if (std::string missing = missingFunction(opened); !missing.empty())
       return "it has no function " + missing;
-    if (std::string problem = openGraphPart(opened); !problem.empty())
+    if (std::string problem = openPart(opened, kGraphPart); !problem.empty())
       return problem;
     size_t version = find<decltype(cudnnGetVersion)>(opened, "cudnnGetVersion")(),
            cuda = find<decltype(cudnnGetCudartVersion)>(opened, "cudnnGetCudartVersion")();
@@ -120,9 +98,10 @@ std::unique_ptr<Dnn> Dnn::open(const Gpu &gpu, CUstream stream, const Program &p
              find<decltype(cudnnGetErrorString)>(opened, "cudnnGetErrorString")(status);
     return "";
   };
-  fe::cudnn_dlhandle = openFor(program, kUse, folder, start);
-  if (!fe::cudnn_dlhandle)
+  void *library = openFor(program, kUse, folder, start);
+  if (!library)
     return nullptr;
+  fe::cudnn_dlhandle = library;
   std::unique_ptr<Dnn> dnn(new Dnn(handle));
   if (cudnnStatus_t status = fe::detail::set_stream(handle, stream); status != CUDNN_STATUS_SUCCESS)
     throw Error(dnn->name() + " does not take the stream: " + fe::to_string(status));
@@ -489,7 +468,7 @@ static std::vector<int64_t> idsOf(const Convolution &c) {
   return {kImage, kFilter, result(kOutput)};
 }
 
-/// Plans are made, or, null, cannot be.
+/// By convolution: its plan, or null where it has none.
 struct Dnn::Made {
   std::map<Convolution, std::shared_ptr<Plan>> plans;
 };

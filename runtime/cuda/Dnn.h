@@ -48,7 +48,7 @@ public:
 
 private:
   struct Plan;
-  struct Made; ///< plans, by what they compute
+  struct Made; ///< what is known of plans, by what they compute
 
   explicit Dnn(cudnnContext *handle);
 

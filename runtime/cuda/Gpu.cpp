@@ -134,8 +134,9 @@ void Gpu::checkParameters(CUfunction function, const std::string &symbol,
     CUresult result = driver.cuFuncGetParamInfo(function, i, &offset, &size);
     if (isSticky(result))
       checkRun(result, "asking for a kernel's parameters failed");
-    bool isOther = i == bytes.size() || size != bytes[i]; // one more than there are, or another one
-    if (result == CUDA_SUCCESS && isOther)
+    bool isBehind = i == bytes.size(); // of the last one, where there has to be none
+    if (result == CUDA_SUCCESS ? isBehind || size != bytes[i]
+                               : result == CUDA_ERROR_INVALID_VALUE && !isBehind)
       throw Error("the GPU kernel '" + symbol +
                   "' takes other parameters than the compiled program gives it (compile the model "
                   "again)");

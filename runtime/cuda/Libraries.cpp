@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <filesystem>
+#include <link.h>
 #include <poll.h>
 #include <set>
 #include <spawn.h>
@@ -120,6 +121,8 @@ static std::vector<std::string> packageFolders() {
 Library cuda::openLibrary(const std::vector<std::string> &names, const std::string &folder,
                           const std::function<std::string(void *)> &check) {
   Library library;
+  // The loader may find again what a folder led to.
+  std::set<std::pair<void *, std::string>> told;
   auto open = [&](const std::string &file, bool isThere) {
     void *handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     std::string why;
@@ -132,8 +135,8 @@ Library cuda::openLibrary(const std::vector<std::string> &names, const std::stri
       library.file = file;
       return true;
     }
-    if (!why.empty() && library.problem.empty())
-      library.problem = file + ": " + why;
+    if (!why.empty() && told.emplace(handle, why).second)
+      library.problems += (library.problems.empty() ? "" : "; ") + file + ": " + why;
     return false;
   };
   auto openIn = [&](const std::vector<std::string> &folders) {
@@ -161,16 +164,41 @@ Library cuda::openLibrary(const std::vector<std::string> &names, const std::stri
   return library;
 }
 
+std::string cuda::openPart(void *library, const std::string &name) {
+  constexpr int kHow = RTLD_NOW | RTLD_LOCAL;
+  link_map *loaded = nullptr;
+  fs::path beside;
+  std::error_code none; // the current folder is gone
+  if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void *>(&loaded)) == 0)
+    beside = fs::absolute(loaded->l_name, none).parent_path() / name;
+  if (void *first = dlopen(name.c_str(), kHow | RTLD_NOLOAD)) // what the library would get
+    return first == dlopen(beside.c_str(), kHow | RTLD_NOLOAD)
+               ? ""
+               : "another one's part " + name + " is in use";
+  if (!beside.empty() && dlopen(beside.c_str(), kHow))
+    return "";
+  if (dlopen(name.c_str(), kHow))
+    return "";
+  const char *why = dlerror();
+  return "its part " + name + " does not open: " + (why ? why : "");
+}
+
 /// Says once that generated kernels do what the library would.
-static void noteAbsence(const LibraryUse &use, const std::string &problem) {
+static void noteAbsence(const LibraryUse &use, const std::string &problems) {
   static std::set<std::string> told;
-  if (told.insert(use.library).second)
-    std::fprintf(stderr,
-                 "note: %s run as generated kernels, since NVIDIA's %s %s: install it (python3 -m "
-                 "pip install %s), or name its folder in MPC_CUDA_LIBS\n",
-                 use.work, use.library,
-                 problem.empty() ? "was not found" : ("cannot be used (" + problem + ")").c_str(),
-                 use.packages);
+  if (!told.insert(use.library).second)
+    return;
+  // What was tried first can keep the next one from serving: openPart().
+  std::string install = std::string("python3 -m pip install ") + use.packages,
+              text = problems.empty()
+                         ? "was not found: install it (" + install +
+                               "), or name its folder in MPC_CUDA_LIBS"
+                         : "cannot be used (" + problems +
+                               "): name the folder of one that serves in MPC_CUDA_LIBS, which is "
+                               "tried first (" +
+                               install + " brings one)";
+  std::fprintf(stderr, "note: %s run as generated kernels, since NVIDIA's %s %s\n", use.work,
+               use.library, text.c_str());
 }
 
 void *cuda::openFor(const Program &program, const LibraryUse &use, const std::string &folder,
@@ -184,7 +212,7 @@ void *cuda::openFor(const Program &program, const LibraryUse &use, const std::st
     return nullptr;
   Library library = openLibrary(use.names, folder, check);
   if (!library.handle && folder.empty())
-    noteAbsence(use, library.problem);
+    noteAbsence(use, library.problems);
   return library.handle;
 }
 

@@ -19,8 +19,8 @@ namespace mpc::cuda {
 struct Library {
   void *handle = nullptr; ///< of dlopen; null: none was found that serves
   std::string file;
-  /// Of the first one that was found and does not serve: "FILE: WHY". Empty if none was found.
-  std::string problem;
+  /// Of those that were found and do not serve: "FILE: WHY; FILE: WHY". Empty if none was found.
+  std::string problems;
 };
 
 /// Opens the first library of one of these names ("libcublasLt.so.13", the best first) that serves.
@@ -30,6 +30,11 @@ struct Library {
 /// was opened stays open until the process ends: these libraries are not made to be closed.
 Library openLibrary(const std::vector<std::string> &names, const std::string &folder,
                     const std::function<std::string(void *handle)> &check);
+
+/// Opens a part of a library that is open, where the library itself would: beside it, then where
+/// the loader looks. Empty, or why that is not possible: the name can be that of another one's
+/// part, which the process has already.
+std::string openPart(void *library, const std::string &name);
 
 /// What a library does for a program, and what is told where it is absent.
 struct LibraryUse {

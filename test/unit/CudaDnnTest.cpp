@@ -23,8 +23,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// A program of one convolution with a bias and relu, its operands, and the library.
 struct Convolution {
-  explicit Convolution(const Gpu &gpu, const std::string &folder = MPC_TEST_SIM_FOLDER)
-      : gpu(gpu), stream(gpu.stream()) {
+  Convolution(const Gpu &gpu, const std::string &folder) : gpu(gpu), stream(gpu.stream()) {
     Command command;
     command.kind = CommandKind::conv;
     command.node = "conv1";
@@ -81,6 +80,25 @@ struct Convolution {
                      result = std::vector<float>(kPixels * kFeatures);
 };
 
+/// With the simulator's library, or, if `folder` is empty, the first one that serves; returns what
+/// was written to stderr.
+std::string onConvolution(const std::function<void(Convolution &)> &body,
+                          const SimSettings &settings = {},
+                          const std::string &folder = MPC_TEST_SIM_FOLDER) {
+  return onRuntimeGpu(
+      [&](const Gpu &gpu) {
+        Convolution c(gpu, folder);
+        ASSERT_NE(c.dnn, nullptr);
+        body(c);
+      },
+      settings);
+}
+void expectComputes(Convolution &c) {
+  c.prepare();
+  EXPECT_TRUE(c.run());
+  c.expectResult();
+}
+
 /// A folder with copies of the simulator's libraries.
 struct Libraries {
   explicit Libraries(const std::vector<std::string> &names) {
@@ -97,8 +115,7 @@ constexpr const char *kLibrary = "libcudnn.so.9", *kGraphPart = "libcudnn_graph.
 
 // The first engines that are offered compute otherwise, one of them with a note of a later version.
 TEST(CudaDnn, AnExactEngine) {
-  onRuntimeGpu([](const Gpu &gpu) {
-    Convolution c(gpu);
+  onConvolution([](Convolution &c) {
     EXPECT_FALSE(c.dnn->executes(c.command()));
     c.prepare();
     EXPECT_TRUE(c.dnn->executes(c.command()));
@@ -108,8 +125,7 @@ TEST(CudaDnn, AnExactEngine) {
 }
 
 TEST(CudaDnn, ReluOfWhatIsNotFinite) {
-  onRuntimeGpu([](const Gpu &gpu) {
-    Convolution c(gpu);
+  onConvolution([](Convolution &c) {
     c.prepare();
     c.bias[0] = kInfinity;
     c.bias[1] = -kInfinity;
@@ -126,9 +142,8 @@ TEST(CudaDnn, ReluOfWhatIsNotFinite) {
 
 // Only what cuDNN says that it does not do is passed over in silence.
 TEST(CudaDnn, PlansThatFail) {
-  std::string said = onRuntimeGpu(
-      [](const Gpu &gpu) {
-        Convolution c(gpu);
+  std::string said = onConvolution(
+      [](Convolution &c) {
         c.prepare();
         c.prepare(); // it is not asked again
         EXPECT_FALSE(c.dnn->executes(c.command()));
@@ -138,9 +153,8 @@ TEST(CudaDnn, PlansThatFail) {
                       "CUDNN_STATUS_INTERNAL_ERROR; "),
             std::string::npos)
       << said;
-  onRuntimeGpu(
-      [](const Gpu &gpu) {
-        Convolution c(gpu);
+  onConvolution(
+      [](Convolution &c) {
         expectError("'conv1': CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
                     [&] { c.prepare(); });
       },
@@ -148,9 +162,8 @@ TEST(CudaDnn, PlansThatFail) {
 }
 
 TEST(CudaDnn, WhatItDeclinesToRun) {
-  std::string said = onRuntimeGpu(
-      [](const Gpu &gpu) {
-        Convolution c(gpu);
+  std::string said = onConvolution(
+      [](Convolution &c) {
         c.prepare();
         EXPECT_FALSE(c.run());
         c.prepare();
@@ -162,7 +175,7 @@ TEST(CudaDnn, WhatItDeclinesToRun) {
 }
 
 // Of two libraries the first does not start. The second would call the first one's part, which is
-// in the process by then; the loader knows the first one only.
+// in the process by then: it has to come first. The loader knows the first one only.
 TEST(CudaDnn, TheSecondLibrary) {
   Libraries first({kLibrary, kGraphPart}), second({kLibrary, kGraphPart});
   std::string folders = first.folder.string() + ":" + second.folder.string();
@@ -171,20 +184,15 @@ TEST(CudaDnn, TheSecondLibrary) {
   settings.emplace_back("MPC_SIM_FAULT", "dnn-start:1,dnn-start:2");
   std::string said =
       onRuntimeGpu([](const Gpu &gpu) { EXPECT_EQ(Convolution(gpu, "").dnn, nullptr); }, settings);
-  EXPECT_NE(said.find(first.folder.string() +
-                      "/libcudnn.so.9: it does not start: CUDNN_STATUS_NOT_INITIALIZED"),
+  EXPECT_NE(said.find("cannot be used (" + first.folder.string() +
+                      "/libcudnn.so.9: it does not start: CUDNN_STATUS_NOT_INITIALIZED; " +
+                      second.folder.string() +
+                      "/libcudnn.so.9: another one's part libcudnn_graph.so.9 is in use): name the "
+                      "folder of one that serves in MPC_CUDA_LIBS, which is tried first (python3 "),
             std::string::npos)
       << said;
   settings.back().second = "dnn-start:1"; // and then it does
-  said = onRuntimeGpu(
-      [](const Gpu &gpu) {
-        Convolution c(gpu, "");
-        c.prepare();
-        EXPECT_TRUE(c.run());
-        c.expectResult();
-      },
-      settings);
-  EXPECT_EQ(said, "");
+  EXPECT_EQ(onConvolution(expectComputes, settings, ""), "");
 }
 
 // It is passed over, and the next one serves.
@@ -193,31 +201,40 @@ TEST(CudaDnn, ALibraryWithoutFunctions) {
   fs::copy_file(fs::canonical(fs::path(MPC_TEST_SIM_FOLDER) / "libcublasLt.so.12"),
                 first.folder / kLibrary);
   std::string folders = first.folder.string() + ":" + second.folder.string();
-  std::string said = onRuntimeGpu(
-      [](const Gpu &gpu) {
+  EXPECT_EQ(onConvolution(expectComputes, {{"MPC_CUDA_LIBS", folders.c_str()}}, ""), "");
+}
+
+// The part beside the library, whatever the loader has.
+TEST(CudaDnn, ARelativeFolder) {
+  Libraries libraries({kLibrary, kGraphPart});
+  std::string name = libraries.folder.filename();
+  onRuntimeGpu(
+      [&](const Gpu &gpu) {
+        fs::current_path(libraries.folder.parent_path());
         Convolution c(gpu, "");
         ASSERT_NE(c.dnn, nullptr);
-        c.prepare();
-        EXPECT_TRUE(c.run());
-        c.expectResult();
+        constexpr int kIfLoaded = RTLD_NOW | RTLD_NOLOAD;
+        void *part = dlopen(kGraphPart, kIfLoaded);
+        EXPECT_NE(part, nullptr);
+        EXPECT_EQ(part, dlopen((libraries.folder / kGraphPart).c_str(), kIfLoaded));
+        expectComputes(c);
       },
-      {{"MPC_CUDA_LIBS", folders.c_str()}});
-  EXPECT_EQ(said, "");
+      {{"MPC_CUDA_LIBS", name.c_str()}});
 }
 
 // It would end the process when it is called.
 TEST(CudaDnn, WithoutItsGraphPart) {
-  if (dlopen(kGraphPart, RTLD_NOW | RTLD_LOCAL))
-    GTEST_SKIP() << "the loader finds NVIDIA's own";
-  Libraries alone({kLibrary});
-  std::string folder = alone.folder;
-  std::string said = onRuntimeGpu(
-      [&](const Gpu &gpu) {
-        EXPECT_EQ(Convolution(gpu, folder).dnn, nullptr);
-        EXPECT_EQ(Convolution(gpu, "").dnn, nullptr);
-      },
-      {{"MPC_CUDA_LIBS", folder.c_str()}, {"CUDA_HOME", ""}, {"PATH", folder.c_str()}});
-  EXPECT_NE(said.find(folder + "/libcudnn.so.9: its part libcudnn_graph.so.9 does not open: "),
-            std::string::npos)
-      << said;
+  withoutLibraries({kLibrary, kGraphPart}, [] {
+    Libraries alone({kLibrary});
+    std::string folder = alone.folder;
+    std::string said = onRuntimeGpu(
+        [&](const Gpu &gpu) {
+          EXPECT_EQ(Convolution(gpu, folder).dnn, nullptr);
+          EXPECT_EQ(Convolution(gpu, "").dnn, nullptr);
+        },
+        {{"MPC_CUDA_LIBS", folder.c_str()}, {"CUDA_HOME", ""}, {"PATH", folder.c_str()}});
+    EXPECT_NE(said.find(folder + "/libcudnn.so.9: its part libcudnn_graph.so.9 does not open: "),
+              std::string::npos)
+        << said;
+  });
 }

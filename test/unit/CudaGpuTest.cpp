@@ -27,6 +27,7 @@ TEST(CudaGpu, ParametersOfAKernel) {
     expectError(kOther, [&] { check({16, 24}); });
     expectError(kOther, [&] { check({8}); });
     expectError(kOther, [&] { check({}); });
+    expectError(kOther, [&] { check({8, 24, 8}); });
   });
 }
 

@@ -7,13 +7,14 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <link.h>
 
 namespace fs = std::filesystem;
 using mpc::cuda::Library;
 
 namespace {
-/// Folders with libraries (the C library under other names), and an environment that leads to
-/// them.
+/// Folders with libraries (the C library and its mathematics under other names), and an environment
+/// that leads to them.
 struct LibrarySearch : testing::Test {
   fs::path root;
   std::string path;
@@ -37,11 +38,11 @@ struct LibrarySearch : testing::Test {
     fs::create_directories(root / name);
     return root / name;
   }
-  std::string add(const std::string &name) {
-    Dl_info info;
-    EXPECT_NE(dladdr(reinterpret_cast<void *>(&std::abort), &info), 0);
+  std::string add(const std::string &name, const char *library = "libc.so.6") {
+    link_map *loaded = nullptr;
+    EXPECT_EQ(dlinfo(dlopen(library, RTLD_NOW), RTLD_DI_LINKMAP, static_cast<void *>(&loaded)), 0);
     fs::create_directories((root / name).parent_path());
-    fs::create_symlink(info.dli_fname, root / name);
+    fs::create_symlink(loaded->l_name, root / name);
     return root / name;
   }
   void addPython(const std::string &body) {
@@ -59,7 +60,7 @@ struct LibrarySearch : testing::Test {
 TEST_F(LibrarySearch, NothingIsThere) {
   Library library = open();
   EXPECT_EQ(library.handle, nullptr);
-  EXPECT_EQ(library.problem, "");
+  EXPECT_EQ(library.problems, "");
 }
 
 TEST_F(LibrarySearch, PlacesInOrder) {
@@ -97,13 +98,23 @@ TEST_F(LibrarySearch, WhatDoesNotServe) {
   EXPECT_EQ(library.file, first);
   library = open("", [](void *) { return "it is too old"; });
   EXPECT_EQ(library.handle, nullptr);
-  EXPECT_EQ(library.problem, second + ": it is too old");
+  EXPECT_EQ(library.problems, second + ": it is too old"); // `first` is the same file
   std::ofstream(folder("text") + "/libmpctest.so.2") << "no library";
   setenv("MPC_CUDA_LIBS", (std::string(root / "text") + ":" + std::string(root / "own")).c_str(),
          1);
   library = open("", [](void *) { return "it is too old"; });
-  EXPECT_NE(library.problem.find("text/libmpctest.so.2"), std::string::npos) << library.problem;
+  EXPECT_NE(library.problems.find("text/libmpctest.so.2"), std::string::npos) << library.problems;
   EXPECT_EQ(open().file, second);
+}
+
+TEST_F(LibrarySearch, EveryProblemIsTold) {
+  std::string newer = add("own/libmpctest.so.2", "libm.so.6"), older = add("own/libmpctest.so.1"),
+              packages = add("site/nvidia/mpctest/lib/libmpctest.so.1");
+  setenv("MPC_CUDA_LIBS", (root / "own").c_str(), 1);
+  addPython("echo " + std::string(root / "site"));
+  int asked = 0;
+  Library library = open("", [&](void *) { return "no. " + std::to_string(++asked); });
+  EXPECT_EQ(library.problems, newer + ": no. 1; " + older + ": no. 2; " + packages + ": no. 3");
 }
 
 TEST_F(LibrarySearch, PythonThatFails) {

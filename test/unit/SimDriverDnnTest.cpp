@@ -430,17 +430,17 @@ TEST(SimDnn, FaultsOnRequest) {
 
 // As NVIDIA's.
 TEST(SimDnn, WithoutItsGraphPart) {
-  if (dlopen("libcudnn_graph.so.9", RTLD_NOW | RTLD_LOCAL))
-    GTEST_SKIP() << "the loader finds NVIDIA's own";
-  char folder[] = "/tmp/mpc-cudnn-XXXXXX";
-  fs::path alone = fs::path(mkdtemp(folder)) / "libcudnn.so.9";
-  fs::copy_file(fs::canonical(MPC_TEST_SIM_DNN), alone);
-  inProcess({}, [&] {
-    SimDriver driver; // which it is linked with
-    DnnFunctions library(alone.c_str());
-    EXPECT_DEATH(library.cudnnGetVersion(), "cannot open libcudnn_graph.so.9");
+  withoutLibraries({"libcudnn_graph.so.9"}, [] {
+    char folder[] = "/tmp/mpc-cudnn-XXXXXX";
+    fs::path alone = fs::path(mkdtemp(folder)) / "libcudnn.so.9";
+    fs::copy_file(fs::canonical(MPC_TEST_SIM_DNN), alone);
+    inProcess({}, [&] {
+      SimDriver driver; // which it is linked with
+      DnnFunctions library(alone.c_str());
+      EXPECT_DEATH(library.cudnnGetVersion(), "cannot open libcudnn_graph.so.9");
+    });
+    fs::remove_all(folder);
   });
-  fs::remove_all(folder);
 }
 
 TEST(SimDnn, VersionsAndStart) {

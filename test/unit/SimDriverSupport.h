@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
@@ -173,6 +174,32 @@ inline std::string onGpu(const std::function<void(SimGpu &)> &body,
     SimGpu gpu;
     body(gpu);
   });
+}
+
+/// Runs the body where the loader finds none of these libraries: in a program of its own, with the
+/// same test, for which a folder comes first where they are no libraries.
+inline void withoutLibraries(const std::vector<const char *> &names,
+                             const std::function<void()> &body) {
+  constexpr const char *kIsThere = "MPC_TEST_WITHOUT_LIBRARIES", *kHasRun = "the body has run\n";
+  if (std::getenv(kIsThere)) {
+    body();
+    std::fputs(kHasRun, stderr);
+    return;
+  }
+  char pattern[] = "/tmp/mpc-without-XXXXXX";
+  std::string folder = mkdtemp(pattern), path = folder;
+  for (const char *name : names)
+    std::ofstream(folder + "/" + name) << "no library";
+  if (const char *old = std::getenv("LD_LIBRARY_PATH"))
+    path += std::string(":") + old;
+  const testing::TestInfo &test = *testing::UnitTest::GetInstance()->current_test_info();
+  std::string filter = std::string("--gtest_filter=") + test.test_suite_name() + "." + test.name();
+  auto run = [&] {
+    execl("/proc/self/exe", "test", filter.c_str(), "--gtest_brief=1", nullptr);
+    ADD_FAILURE() << "the test's program does not start";
+  };
+  EXPECT_EQ(inProcess({{"LD_LIBRARY_PATH", path.c_str()}, {kIsThere, "1"}}, run), kHasRun);
+  std::filesystem::remove_all(folder);
 }
 
 inline void expectSaid(const std::string &text, const std::string &part) {

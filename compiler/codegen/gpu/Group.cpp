@@ -185,12 +185,11 @@ void GroupIndex::add(ArrayRef<LaunchOp> launches, SymbolTable &symbols) {
   func::FuncOp &known = byText[text];
   if (!known) {
     std::string name = (kernels.front().getName() + "$group").str();
-    if (llvm::any_of(uniform, [&](func::FuncOp other) { return other.getName() == name; }))
+    if (llvm::any_of(uniform, [&](const auto &other) { return other.get().getName() == name; }))
       name += std::to_string(uniform.size());
     made->setName(name);
     known = *made;
-    uniform.push_back(known);
-    owners.push_back(std::move(made));
+    uniform.push_back(std::move(made));
   }
   group->kernel = known;
   placeMembers(*group, elements);
@@ -242,7 +241,8 @@ GroupIndex::GroupIndex(ModuleOp planned) {
 
 SmallVector<func::FuncOp> GroupIndex::kernels() const {
   SmallVector<func::FuncOp> all(alone);
-  llvm::append_range(all, uniform);
+  for (const OwningOpRef<func::FuncOp> &kernel : uniform)
+    all.push_back(*kernel);
   return all;
 }
 

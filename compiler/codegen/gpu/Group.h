@@ -88,8 +88,8 @@ public:
 private:
   void add(llvm::ArrayRef<LaunchOp> launches, mlir::SymbolTable &symbols);
 
-  llvm::SmallVector<mlir::func::FuncOp> alone, uniform;
-  std::vector<mlir::OwningOpRef<mlir::func::FuncOp>> owners; ///< of `uniform`
+  llvm::SmallVector<mlir::func::FuncOp> alone;
+  std::vector<mlir::OwningOpRef<mlir::func::FuncOp>> uniform;
   llvm::StringMap<mlir::func::FuncOp> byText;
   std::vector<std::unique_ptr<Group>> groups;
   llvm::DenseMap<mlir::Operation *, Group *> byFirst;

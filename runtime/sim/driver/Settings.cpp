@@ -104,8 +104,7 @@ bool readSettings(Settings &settings) {
   for (std::string_view kind : kFaults)
     kinds.append(kinds.empty() ? "" : ", ").append(kind);
   say("MPC_SIM_FAULT=%s is not a list such as alloc:1,copy:3 of %s and the number of the call, "
-      "from "
-      "1 on",
+      "from 1 on",
       faults, kinds.c_str());
   return false;
 }

@@ -24,9 +24,10 @@ enum class Fault : uint8_t {
   dnnStart,
   dnnUnsupported,
   plan,
-  planMemory
+  planMemory,
+  end ///< no kind: behind the last one
 };
-constexpr size_t kFaultKinds = 13;
+constexpr auto kFaultKinds = static_cast<size_t>(Fault::end);
 
 struct Settings {
   int capability = 80;                       ///< MPC_SIM_CC=8.0
