@@ -149,10 +149,10 @@ LogicalResult AttachLoss::placeSamples(func::FuncOp f, StringRef name, int64_t c
   return success();
 }
 
-/// The operation that computes the output; what only changes its shape or type is passed over.
+/// The operation that computes the output; what only changes its type is passed over.
 static Operation *makerOf(Value output) {
   Operation *maker = output.getDefiningOp();
-  while (isa_and_nonnull<ReshapeOp, TransposeOp, arith::ExtFOp, arith::TruncFOp>(maker))
+  while (isa_and_nonnull<arith::ExtFOp, arith::TruncFOp>(maker))
     maker = maker->getOperand(0).getDefiningOp();
   return maker;
 }
@@ -161,15 +161,17 @@ static Operation *makerOf(Value output) {
 void AttachLoss::noteMisuse(Value output, StringRef name, int64_t classes) {
   std::string what = "--loss=" + loss + ": output '" + name.str() + "' ";
   Operation *maker = makerOf(output);
+  auto softmax = dyn_cast_if_present<SoftmaxOp>(maker);
+  bool isSoftmax = softmax && int64_t(softmax.getAxis()) == classes;
   if (ofClasses() && shapeOf(output)[classes] == 1)
     addNote(getOperation(), what + "has one class, so that " +
                                 (loss == "nll" ? "no label but 0 exists"
                                                : "the loss is 0 whatever the model computes") +
                                 "; for one logit per sample there is --loss=bce-with-logits");
-  if (loss == "cross-entropy" && isa_and_nonnull<SoftmaxOp>(maker))
+  if (loss == "cross-entropy" && isSoftmax)
     addNote(getOperation(), what + "is a Softmax already, and the loss computes another of it; "
                                    "give the tensor before it with --loss-input");
-  if (loss == "nll" && isa_and_nonnull<SoftmaxOp>(maker))
+  if (loss == "nll" && isSoftmax)
     addNote(getOperation(), what + "is a Softmax, and the loss reads logarithms of probabilities; "
                                    "give the tensor before it with --loss-input, and "
                                    "--loss=cross-entropy");

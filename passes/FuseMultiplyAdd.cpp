@@ -5,7 +5,9 @@
 //
 // A fused product is not rounded. Whether it is must not depend on where it is computed: in
 // p - min(p), p ≥ min(p) only if both read the same p, so that nothing is fused that has another
-// reader. And it is decided here, once and for all targets, before clusters compute a tensor
+// reader. In a · b - c · d both are rounded, so that equal ones cancel, and in c - a², so that the
+// mean of squares is no less than the square of a mean more often than it has to be. And it is
+// decided here, once and for all targets, before clusters compute a tensor
 // again for each of their readers: LLVM, allowed to contract, would look at what stands around in
 // a block, and one tensor would have several values.
 //
@@ -50,11 +52,22 @@ static Product productIn(Value value) {
   return {};
 }
 
-/// Of two products the first.
+static bool isProduct(Value value) {
+  while (auto negation = value.getDefiningOp<arith::NegFOp>())
+    value = negation.getOperand();
+  return value.getDefiningOp<arith::MulFOp>() != nullptr;
+}
+
 static void fuse(Operation *sum) {
-  Product product = productIn(sum->getOperand(0));
-  unsigned at = product.op ? 0 : 1;
-  if (!product.op && !(product = productIn(sum->getOperand(1))).op)
+  bool isDifference = isa<arith::SubFOp>(sum);
+  if (isProduct(sum->getOperand(0)) == isProduct(sum->getOperand(1)))
+    return;
+  unsigned at = isProduct(sum->getOperand(0)) ? 0 : 1;
+  Product product = productIn(sum->getOperand(at));
+  if (!product.op)
+    return;
+  bool isNegative = product.isNegative != (isDifference && at == 1);
+  if (isNegative && product.op.getLhs() == product.op.getRhs())
     return;
   NodeAttributeListener listener;
   listener.setOrigin(sum);
@@ -64,8 +77,7 @@ static void fuse(Operation *sum) {
   auto withSign = [&](Value v, bool isNegative) -> Value {
     return isNegative ? arith::NegFOp::create(b, loc, v).getResult() : v;
   };
-  bool isDifference = isa<arith::SubFOp>(sum);
-  Value left = withSign(product.op.getLhs(), product.isNegative != (isDifference && at == 1));
+  Value left = withSign(product.op.getLhs(), isNegative);
   Value added = withSign(sum->getOperand(1 - at), isDifference && at == 0);
   Value fused = math::FmaOp::create(b, loc, left, product.op.getRhs(), added);
   sum->getResult(0).replaceAllUsesWith(fused);

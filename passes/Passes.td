@@ -130,7 +130,7 @@ def FuseMultiplyAdd : MpcModulePass<"fuse-multiply-add"> {
   let summary = "A product that one sum alone reads becomes part of it";
   let description = [{
     An f32 or f64 product whose only reader adds it, subtracts it or subtracts from it is not
-    rounded (math.fma). No other operation may be contracted, but for products that only sums of
+    rounded (math.fma), unless the other operand is a product too, or a square is subtracted. No other operation may be contracted, but for products that only sums of
     `mpc.reduce` read: a tensor has the same value wherever it is computed again.
   }];
   let dependentDialects = ["::mlir::math::MathDialect"];

@@ -156,8 +156,8 @@ private:
 
 /// What a call gives for an attribute may be of another type than the operator inside has it; the
 /// checker has seen the call only.
-static bool verifyAttributes(const google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes,
-                             const OnnxModel &model, Problems &problems) {
+static bool verifyBodies(const google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes,
+                         const OnnxModel &model, Problems &problems) {
   bool good = true;
   for (const onnx::NodeProto &node : nodes) {
     int version = int(model.opset(node.domain()));
@@ -168,13 +168,14 @@ static bool verifyAttributes(const google::protobuf::RepeatedPtrField<onnx::Node
       if (schema)
         schema->Verify(node);
     } catch (const std::exception &problem) {
-      good = problems.add("a call of a local function does not fit its body: " +
-                          Twine(problem.what()));
+      good = problems.add("a call of a local function does not fit its body, in which the node " +
+                          nodeName(node) + " (" + node.op_type() +
+                          ") is wrong then: " + problem.what());
     }
     for (const onnx::AttributeProto &attribute : node.attribute()) {
-      good &= verifyAttributes(attribute.g().node(), model, problems);
+      good &= verifyBodies(attribute.g().node(), model, problems);
       for (const onnx::GraphProto &graph : attribute.graphs())
-        good &= verifyAttributes(graph.node(), model, problems);
+        good &= verifyBodies(graph.node(), model, problems);
     }
   }
   return good;
@@ -205,7 +206,7 @@ bool mpc::import::inlineLocalFunctions(OnnxModel &model, Problems &problems) {
   } catch (const std::exception &problem) {
     return problems.add("its local functions cannot be inlined: " + Twine(problem.what()));
   }
-  return verifyAttributes(model.proto.graph().node(), model, problems);
+  return verifyBodies(model.proto.graph().node(), model, problems);
 }
 
 namespace {

@@ -25,8 +25,8 @@
 // Either counts only for tensors that are one number throughout: others are equal because they
 // are the same parameter. Tables and matrices are never separated: the embedding that is also the
 // output layer stays one parameter. Running statistics are separated without a trace too, since
-// every node moves its own, but for those of one layer that is called several times: behind the
-// same weight.
+// every node moves its own, but for those of one layer that is called several times: by a file
+// whose exporter shows its merges, by the nodes' names, or behind the same weight.
 //
 //===----------------------------------------------------------------------===//
 
@@ -40,6 +40,9 @@ using llvm::StringRef;
 namespace {
 
 using Kind = Signature::Kind;
+
+/// Of scales and biases that no name is known for.
+constexpr char kAffine[] = "#affine";
 
 bool isStatistic(Use use) { return use == Use::mean || use == Use::variance; }
 /// A use by which a parameter is never separated.
@@ -80,7 +83,9 @@ private:
   int placeInCall(const Reader &reader, const Site &site,
                   const std::vector<Signature::Placeholder> &values) const;
   std::string calledParameter(const Reader &reader, const Site &site, StringRef tensor) const;
-  std::string layerOf(const onnx::NodeProto &norm) const;
+  std::string layerOf(const Reader &norm) const;
+  std::string layerOfStatistic(const Reader &norm, const std::string &tensor,
+                               const std::map<std::string, std::string> &known) const;
   void findKeys(std::vector<Reader> &found, const std::string &tensor, bool uniform);
   void separate(int initializer);
   void addInitializer(const onnx::TensorProto &original, const std::string &name);
@@ -95,6 +100,7 @@ private:
   llvm::StringSet<> names;
   llvm::StringSet<> initializers; ///< names of those that the file has
   llvm::StringSet<> merges;       ///< results of the Identities that show a merge
+  bool showsMerges = false;       ///< the TorchScript exporter wrote the file as it is
   std::map<std::pair<int, int>, std::string> rewired; ///< (node, operand) → new input
   std::set<int> dropped;                              ///< Identity nodes that nothing needs now
   std::vector<std::string> made;
@@ -146,7 +152,8 @@ void Separator::findMerges() {
         (!isConstantName(node.output(0)) || isFoldedBias(node.output(0))))
       merges.insert(node.output(0));
   }
-  if (!merges.empty() && leftEqualTensorsApart())
+  showsMerges = !merges.empty();
+  if (showsMerges && leftEqualTensorsApart())
     merges.clear();
 }
 
@@ -201,7 +208,7 @@ Site Separator::target(const Reader &reader) const {
 std::string Separator::parameterOf(const Reader &reader, const Site &site, StringRef tensor) const {
   if (!reader.alias.empty())
     return reader.alias;
-  if (signature.kind(tensor) == Kind::none)
+  if (isStatistic(site.use) ? !signature.present : signature.kind(tensor) == Kind::none)
     return isStatistic(site.use) ? "" : tensor.str();
   return reader.node < 0 ? "" : calledParameter(reader, site, tensor);
 }
@@ -234,6 +241,11 @@ std::string Separator::calledParameter(const Reader &reader, const Site &site,
                                        StringRef tensor) const {
   std::vector<Signature::Placeholder> values = callArguments(graph.node(reader.node), signature);
   if (isStatistic(site.use)) { // mean before variance
+    std::string name =
+        (callModule(*site.node) + (site.use == Use::variance ? ".running_var" : ".running_mean"))
+            .str();
+    if (signature.kind(name) == Kind::buffer)
+      return name;
     llvm::erase_if(values, [](auto &v) { return v.kind != Kind::buffer; });
     return values.size() < 2 ? "" : values[site.use == Use::variance].target;
   }
@@ -264,13 +276,45 @@ void Separator::addInitializer(const onnx::TensorProto &original, const std::str
   made.push_back(name);
 }
 
-/// What a norm normalizes the result of: the weight that it is made with, or else the norm itself.
-std::string Separator::layerOf(const onnx::NodeProto &norm) const {
-  const onnx::NodeProto *maker = producers.lookup(norm.input(0));
+/// What a norm normalizes the result of: the weight that it is made with, or else the norm itself;
+/// and which of the norm's statistics is read.
+std::string Separator::layerOf(const Reader &norm) const {
+  const onnx::NodeProto &node = graph.node(norm.node);
+  const onnx::NodeProto *maker = producers.lookup(node.input(0));
+  std::string weight = std::to_string(norm.node);
   for (int i = 0; maker && i < maker->input_size(); ++i)
     if (isWhole(operandUse(*maker, i)) && initializers.contains(maker->input(i)))
-      return maker->input(i);
-  return std::to_string(index.at(&norm));
+      weight = maker->input(i);
+  return weight + "." + std::to_string(norm.operand);
+}
+
+/// Whether the TorchScript exporter names the node by the module that has the tensor:
+/// /f/f.1_1/BatchNormalization is the second call of f.1, which has f.1.running_mean.
+static bool isCallOf(StringRef node, StringRef tensor) {
+  llvm::SmallVector<StringRef> scopes;
+  node.split(scopes, '/', -1, /*KeepEmpty=*/false);
+  if (!node.starts_with("/") || scopes.size() < 2)
+    return false;
+  scopes.pop_back();
+  std::string module;
+  for (StringRef scope : scopes) {
+    auto [name, call] = scope.rsplit('_');
+    if (!call.empty() && llvm::all_of(call, llvm::isDigit))
+      scope = name;
+    bool isWhole = module.empty() || scope.starts_with(module + ".");
+    module = isWhole ? scope.str() : module + "." + scope.str();
+  }
+  return tensor.rsplit('.').first == module;
+}
+
+/// The parameter of a statistic's reader that the file does not tell; `known` is told of others, by
+/// layer.
+std::string Separator::layerOfStatistic(const Reader &norm, const std::string &tensor,
+                                        const std::map<std::string, std::string> &known) const {
+  if (showsMerges || isCallOf(graph.node(norm.node).name(), tensor))
+    return tensor;
+  auto same = known.find(layerOf(norm));
+  return same == known.end() ? "#" + layerOf(norm) : same->second;
 }
 
 /// Fills in which parameter each reader has.
@@ -279,23 +323,35 @@ void Separator::findKeys(std::vector<Reader> &found, const std::string &tensor, 
   int changing = 0; // operands that training changes, each for itself
   bool known = true;
   std::set<std::string> whole;
+  std::map<std::string, std::string> layers; // the statistics that are known
   for (Reader &reader : found) {
     Site site = target(reader);
     bool statistic = isStatistic(site.use);
     if (uniform || statistic)
       reader.key = parameterOf(reader, site, tensor);
     known &= statistic || !reader.key.empty();
+    if (statistic && reader.node >= 0 && !reader.key.empty())
+      layers[layerOf(reader)] = reader.key;
     changing += statistic || site.use == Use::scale || site.use == Use::bias;
     if (isWhole(site.use))
       whole.insert(reader.key);
     sites.push_back(site);
   }
-  // One reader whose parameter is not known may have any of them: then all stay together.
+  for (auto [reader, site] : llvm::zip_equal(found, sites))
+    if (isStatistic(site.use) && uniform && reader.key.empty() && reader.node >= 0 && changing > 1)
+      reader.key = layerOfStatistic(reader, tensor, layers);
+  bool isRunning = llvm::any_of(llvm::zip_equal(found, sites), [&](auto pair) {
+    auto &[reader, site] = pair;
+    return isStatistic(site.use) && (reader.key.empty() || reader.key == tensor);
+  });
+  // One reader whose parameter is not known may have any of them: then all stay together. But what
+  // a norm moves is neither scale nor bias: those of equal values have been merged with it.
   for (auto [reader, site] : llvm::zip_equal(found, sites)) {
     bool statistic = isStatistic(site.use);
-    if (statistic && uniform && reader.key.empty() && reader.node >= 0 && changing > 1)
-      reader.key = "#" + layerOf(graph.node(reader.node)) + "." + std::to_string(reader.operand);
-    if (reader.key.empty() || (!statistic && (!known || whole.count(reader.key))))
+    bool isAffine = site.use == Use::scale || site.use == Use::bias;
+    if (isRunning && uniform && isAffine && (reader.key.empty() || reader.key == tensor))
+      reader.key = kAffine;
+    else if (reader.key.empty() || (!statistic && (!known || whole.count(reader.key))))
       reader.key = tensor;
   }
 }
@@ -335,6 +391,8 @@ void Separator::separate(int initializer) {
       else
         name = uniqueName(reader.key[0] == '#' ? tensor.name() : reader.key, names);
       addInitializer(tensor, name);
+      if (signature.present && reader.key == kAffine)
+        model.constants.insert(name);
     }
     if (reader.node >= 0)
       rewired[{reader.node, reader.operand}] = name;

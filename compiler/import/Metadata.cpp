@@ -22,6 +22,7 @@ using llvm::StringRef;
 namespace {
 
 constexpr StringRef kCall = "pkg.torch.onnx.fx_node";
+constexpr StringRef kScopes = "pkg.torch.onnx.name_scopes";
 
 template <typename Properties> StringRef property(const Properties &properties, StringRef key) {
   for (const onnx::StringStringEntryProto &entry : properties)
@@ -77,4 +78,11 @@ std::vector<Signature::Placeholder> mpc::import::callArguments(const onnx::NodeP
 StringRef mpc::import::callTarget(const onnx::NodeProto &node) {
   auto [before, target] = property(node.metadata_props(), kCall).split("[target=");
   return target.take_until([](char c) { return c == ']'; });
+}
+
+// ['', 'layers', 'layers.2', 'batch_norm']: the last one is the call's.
+StringRef mpc::import::callModule(const onnx::NodeProto &node) {
+  llvm::SmallVector<StringRef> quoted;
+  property(node.metadata_props(), kScopes).split(quoted, '\'');
+  return quoted.size() < 5 ? "" : quoted[quoted.size() - 4];
 }

@@ -79,7 +79,8 @@ struct OnnxModel {
   /// Initializers of the main graph whose bytes are in a mapped file. Those that are large have no
   /// data in `proto`.
   std::map<std::string, DataRange> data;
-  std::vector<std::string> notes; ///< for the user: what was changed
+  std::vector<std::string> notes;  ///< for the user: what was changed
+  std::set<std::string> constants; ///< scales and biases of norms that have none, by metadata
 
   int64_t opset(llvm::StringRef domain) const; ///< imported version; -1: not imported
 };
@@ -253,6 +254,8 @@ std::vector<Signature::Placeholder> callArguments(const ::onnx::NodeProto &node,
                                                   const Signature &signature);
 /// The function that the call is of: "torch.ops.aten.layer_norm.default".
 llvm::StringRef callTarget(const ::onnx::NodeProto &node);
+/// The module whose method the node's call is in, "layers.2"; empty: the metadata does not tell.
+llvm::StringRef callModule(const ::onnx::NodeProto &node);
 
 } // namespace mpc::import
 

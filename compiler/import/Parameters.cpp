@@ -87,6 +87,8 @@ std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor,
     return llvm::any_of(sites,
                         [&](const Site &site) { return llvm::is_contained(wanted, site.use); });
   };
+  if (model.constants.count(tensor.name()))
+    return "the normalization has no parameters, by the exporter's metadata";
   if (has({Use::weight, Use::scale, Use::bias, Use::table}))
     return "";
   if (!has({Use::state, Use::arithmetic}))

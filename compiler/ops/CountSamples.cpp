@@ -15,6 +15,7 @@
 //===------------------------------------------------------------------------------===//
 
 #include "Build.h"
+#include "Expression.h"
 #include "OnnxConverter.h"
 #include "llvm/ADT/ScopeExit.h"
 
@@ -52,30 +53,57 @@ Value OnnxConverter::sizeAlong(Location loc, Value v, ArrayRef<int64_t> axes) {
 // Masks
 //===----------------------------------------------------------------------===//
 
-/// `v` with the neutral element of a reduction for what is not there; without one, as it is.
-Value OnnxConverter::masked(Location loc, Value v, const SamplePlace &place,
-                            std::optional<ReductionKind> kind) {
+/// `v` with the neutral element of a reduction for what is not there.
+Value OnnxConverter::masked(Location loc, Value v, const SamplePlace &place, ReductionKind kind) {
+  return replaced(loc, v, place, [&](Value part, int64_t axis) -> Value {
+    return MaskSamplesOp::create(b, loc, part.getType(), part, samples(), axis, place.inner, kind);
+  });
+}
+
+/// By a function of [outer, N · inner], and its second axis, where the value is [outer · N · inner]
+/// along the place.
+Value OnnxConverter::replaced(Location loc, Value v, const SamplePlace &place,
+                              function_ref<Value(Value, int64_t)> function) {
+  Block &block = forward.front();
+  bool isLast = b.getInsertionPoint() == block.end();
+  Operation *next = isLast ? nullptr : &*b.getInsertionPoint(),
+            *last = !isLast         ? next->getPrevNode()
+                    : block.empty() ? nullptr
+                                    : &block.back();
   SmallVector<int64_t> shape(shapeOf(v)), blocks(shape);
   int64_t axis = place.axis;
-  if (place.outer > 1) { // [outer · N · inner] as [outer, N · inner]
+  if (place.outer > 1) {
     blocks[axis] /= place.outer;
     blocks.insert(blocks.begin() + axis++, place.outer);
   }
-  Value part = reshape(b, loc, v, blocks);
-  Value mask = MaskSamplesOp::create(b, loc, part.getType(), part, samples(), axis, place.inner,
-                                     kind.value_or(ReductionKind::sum), /*keep=*/!kind);
-  Value whole = reshape(b, loc, mask, shape);
-  for (Value made : {part, mask, whole})
-    if (Operation *op = made.getDefiningOp())
-      analysis.visit(op);
-  return whole;
+  Value made = reshape(b, loc, function(reshape(b, loc, v, blocks), axis), shape);
+  auto first = last ? std::next(last->getIterator()) : block.begin();
+  for (Operation &op : llvm::make_range(first, next ? next->getIterator() : block.end()))
+    analysis.visit(&op);
+  return made;
 }
 
 /// Numbers that the model has made for a whole batch, the first of which are those for fewer
-/// samples, know where the samples are. The others stay: a zero there might become infinite, and
-/// times the zero that is its gradient NaN.
+/// samples: what belongs to a sample that is not there is the first sample's, of which it is a copy
+/// everywhere else too. In numbers of its own it could find none of its columns, and become
+/// infinite, and times the zero that is its gradient NaN.
 Value OnnxConverter::placed(Location loc, Value v, const SamplePlace &place) {
-  return masked(loc, v, place, std::nullopt);
+  return replaced(loc, v, place, [&](Value part, int64_t axis) -> Value {
+    SmallVector<int64_t> shape(shapeOf(part)), first(shape), rows(shape), dimensions;
+    first[axis] = place.inner;
+    rows[axis] = place.inner;
+    rows.insert(rows.begin() + axis, analysis.batchSize());
+    for (int64_t d = 0, rank = rows.size(); d < rank; ++d)
+      if (d != axis)
+        dimensions.push_back(d);
+    SmallVector<int64_t> starts(shape.size(), 0), steps(shape.size(), 1);
+    Value copies = broadcast(b, loc, slice(b, loc, part, starts, steps, first), dimensions, rows);
+    Value present = presentRows(b, loc, samples(), shape[axis], place.inner);
+    Value chosen = arith::SelectOp::create(b, loc, broadcast(b, loc, present, {axis}, shape), part,
+                                           reshape(b, loc, copies, shape));
+    return MaskSamplesOp::create(b, loc, chosen.getType(), chosen, samples(), axis, place.inner,
+                                 ReductionKind::sum, /*keep=*/true);
+  });
 }
 
 /// An operation that combines the elements along an axis sees nothing of samples that are not
@@ -113,28 +141,25 @@ void OnnxConverter::maskOperands(Operation *op) {
 void OnnxConverter::countSamples(Block::iterator first, MutableArrayRef<Built> results) {
   if (!trace.active())
     return;
+  auto follow = [&](Operation *op) {
+    maskOperands(op);
+    analysis.visit(op);
+  };
   for (Operation &op : llvm::make_early_inc_range(llvm::make_range(first, forward.front().end()))) {
-    maskOperands(&op);
-    analysis.visit(&op);
-    // What is not there is -∞ in a log-softmax, and may be zero in the others: further on it might
-    // become infinite, and times zero NaN.
-    int64_t axis = -1;
-    if (isa<SoftmaxOp, LogSoftmaxOp, CumSumOp>(op))
-      axis = op.getAttrOfType<IntegerAttr>("axis").getInt();
-    SamplePlaces places = axis < 0 ? SamplePlaces() : analysis.of(op.getResult(0));
-    const SamplePlace *along = places.on(axis);
-    if (!along)
+    Operation *before = op.getPrevNode();
+    Value other = alongSamples(&op);
+    if (!other) {
+      follow(&op);
       continue;
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointAfter(&op);
-    Value y = op.getResult(0), finite = masked(op.getLoc(), y, *along, ReductionKind::product);
-    SmallPtrSet<Operation *, 4> own;
-    for (Operation *maker = finite.getDefiningOp(); maker != &op;
-         maker = maker->getOperand(0).getDefiningOp())
-      own.insert(maker);
-    y.replaceAllUsesExcept(finite, own);
+    }
+    Block::iterator made = before ? std::next(before->getIterator()) : forward.front().begin();
+    for (Operation &part : llvm::make_early_inc_range(llvm::make_range(made, op.getIterator())))
+      follow(&part);
+    Value y = op.getResult(0);
+    y.replaceAllUsesWith(other);
     for (Built &result : results)
-      llvm::replace(result, y, finite);
+      llvm::replace(result, y, other);
+    op.erase();
   }
 }
 
@@ -142,7 +167,7 @@ void OnnxConverter::countSamples(Block::iterator first, MutableArrayRef<Built> r
 // Shape arithmetic
 //===----------------------------------------------------------------------===//
 
-static DenseElementsAttr constantOf(Value v) {
+DenseElementsAttr OnnxConverter::constantOf(Value v) {
   DenseElementsAttr value;
   if (v)
     matchPattern(v, m_Constant(&value));
@@ -426,136 +451,6 @@ bool OnnxConverter::checkShapeOperands(onnx::NodeOp node) {
       y = placed(node.getLoc(), y, rowsOf(y, axis));
   }
   values[node->getResult(0)] = {y};
-  return true;
-}
-
-/// Operators with sizes or positions, which are the whole batch's where the model gives constants.
-static bool takesSizes(onnx::NodeOp node) {
-  static constexpr StringLiteral known[] = {"Expand", "Gather", "Pad",   "Reshape",
-                                            "Resize", "Slice",  "Split", "SplitToSequence"};
-  return llvm::is_contained(known, operatorName(node));
-}
-
-/// The value as n samples would have it, for a conversion that is thrown away; null if it holds
-/// none.
-Value OnnxConverter::ofFewer(Location loc, Value v, int64_t n) {
-  Value x = single(v);
-  if (!x || analysis.of(x).none())
-    return {};
-  Type type = tensorType(x).clone(trace.shapeAt(n, shapeOf(x), analysis.of(x)));
-  return UnrealizedConversionCastOp::create(b, loc, type, x).getResult(0);
-}
-
-static void eraseBehind(Block &block, Operation *last) {
-  while (!block.empty() && &block.back() != last)
-    block.back().erase();
-}
-
-/// Folding makes of x · 0, or of Where(x, 1, 1), what no longer tells where its samples are: a node
-/// whose result has none is converted for one sample less. False if the result is another one then.
-bool OnnxConverter::placeFolded(onnx::NodeOp node) {
-  auto isUnknown = [&](Value result) {
-    Value x = single(result);
-    return x && analysis.of(x).none() && !hasNoElements(x);
-  };
-  if (!trace.active() || dependsOnBatch(node) || llvm::none_of(node.getResults(), isUnknown))
-    return true;
-  Block &block = forward.front();
-  Operation *last = block.empty() ? nullptr : &block.back();
-  int64_t n = analysis.batchSize() - 1;
-  SmallVector<std::pair<Value, Value>> replaced;
-  for (Value v : node.getInputs())
-    if (Value fewer = ofFewer(node.getLoc(), v, n))
-      replaced.push_back({v, fewer});
-  if (replaced.empty())
-    return true;
-  auto results = convertAgain(node, replaced, /*otherShapes=*/true);
-  struct Part {
-    SmallVector<int64_t> shape;
-    DenseElementsAttr constant;
-  };
-  SmallVector<std::optional<Part>> parts(node.getNumResults());
-  for (unsigned i = 0; results && i < parts.size(); ++i)
-    if ((*results)[i].size() == 1) {
-      Value part = (*results)[i].front();
-      parts[i] = {SmallVector<int64_t>(shapeOf(part)), constantOf(part)};
-    }
-  eraseBehind(block, last);
-  for (auto [result, part] : llvm::zip(node.getResults(), parts)) {
-    if (!isUnknown(result))
-      continue;
-    Value made = single(result);
-    DenseElementsAttr constant = constantOf(made);
-    SmallVector<int64_t> shape(shapeOf(made));
-    if (!part || part->shape.size() != shape.size())
-      return !constant; // what has been computed is followed
-    SmallVector<SamplePlace> places;
-    for (auto [axis, size] : llvm::enumerate(shape)) {
-      SamplePlace place = rowsOf(made, axis);
-      if (part->shape[axis] == size)
-        continue;
-      if (part->shape[axis] != place.inner * n || !(constant || analysis.goesWith(made, place)))
-        return false;
-      places.push_back(place);
-    }
-    if (constant && !(part->constant && isPartOf(part->constant, constant)))
-      return false;
-    for (const SamplePlace &place : places)
-      made = placed(node.getLoc(), made, place);
-    values[result] = {made};
-  }
-  return true;
-}
-
-/// Constants mean the same for fewer samples as for N: [4, -1] for x of [4, 12] is a row per sample
-/// by chance, and [4, 9] for three. The node is converted for fewer, and must make what the
-/// samples' places say; the largest number of them that it takes tells. If it takes no fewer, or
-/// the file is for one size of the batch, the model says nothing of them.
-bool OnnxConverter::sameForFewer(onnx::NodeOp node) {
-  auto holdsSamples = [&](Value v) { return single(v) && !analysis.of(single(v)).none(); };
-  if (!takesSizes(node) || !module->hasAttr("mpc.dynamic_batch") ||
-      llvm::none_of(node.getInputs(), holdsSamples))
-    return true;
-  SmallVector<Built> whole;
-  for (Value result : node.getResults()) {
-    whole.push_back(values.lookup(result));
-    if (whole.back().empty() ||
-        llvm::any_of(whole.back(), [&](Value v) { return analysis.of(v).mixed(); }))
-      return true; // an error, or refused where it matters
-  }
-
-  constexpr int64_t kMostTries = 1024; // for a node that takes no fewer, of a very large batch
-  Block &block = forward.front();
-  Operation *last = block.empty() ? nullptr : &block.back();
-  for (int64_t n = analysis.batchSize() - 1, tries = 0; n > 0 && tries < kMostTries; --n, ++tries) {
-    const int64_t *size = llvm::find(trace.sizes(), n);
-    if (dependsOnBatch(node) && size == trace.sizes().end())
-      continue; // not known
-    SmallVector<std::pair<Value, Value>> replaced;
-    for (Value v : node.getInputs()) {
-      if (Value fewer = ofFewer(node.getLoc(), v, n)) {
-        replaced.push_back({v, fewer});
-      } else if (trace.follows(v)) {
-        if (DenseElementsAttr other = trace.constants(v)[size - trace.sizes().begin()])
-          replaced.push_back({v, arith::ConstantOp::create(b, node.getLoc(), other)});
-      }
-    }
-    auto results = convertAgain(node, replaced, /*otherShapes=*/true);
-    auto fits = [&](Value was, Value now) { // what has no elements will be a constant
-      return hasNoElements(was) ||
-             ArrayRef(trace.shapeAt(n, shapeOf(was), analysis.of(was))) == shapeOf(now);
-    };
-    bool same = results && llvm::all_of(llvm::zip(whole, *results), [&](const auto &pair) {
-                  const auto &[was, now] = pair;
-                  return was.size() == now.size() &&
-                         llvm::all_of(llvm::zip(was, now), [&](const auto &values) {
-                           return fits(std::get<0>(values), std::get<1>(values));
-                         });
-                });
-    eraseBehind(block, last);
-    if (results)
-      return same;
-  }
   return true;
 }
 

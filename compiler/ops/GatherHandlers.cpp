@@ -293,6 +293,12 @@ static Value tupleTable(NodeContext &node, Value x, int64_t indexedDims) {
   return reshape(node.b, node.loc, x, shape);
 }
 
+// What the rows are where all samples are there.
+static Value rowsForWholeBatch(MaskSamplesOp rows) {
+  auto select = rows.getInput().getDefiningOp<arith::SelectOp>();
+  return select ? select.getTrueValue() : rows.getInput();
+}
+
 // The first index of every tuple is the number of its own row, as in x[arange(N), i]: a constant
 // column that the tuples have been joined from.
 static bool startsWithOwnRow(Value tuples) {
@@ -300,7 +306,9 @@ static bool startsWithOwnRow(Value tuples) {
     int64_t last = shapeOf(tuples).size() - 1;
     if (auto concat = dyn_cast<ConcatOp>(op); concat && int64_t(concat.getAxis()) == last)
       tuples = concat.getInputs().front();
-    else if (isa<arith::ExtSIOp, arith::ExtUIOp, arith::TruncIOp, MaskSamplesOp>(op))
+    else if (auto rows = dyn_cast<MaskSamplesOp>(op); rows && rows.getKeep())
+      tuples = rowsForWholeBatch(rows);
+    else if (isa<arith::ExtSIOp, arith::ExtUIOp>(op))
       tuples = op->getOperand(0);
     else
       break;
@@ -309,11 +317,11 @@ static bool startsWithOwnRow(Value tuples) {
   ArrayRef<int64_t> shape = shapeOf(tuples);
   if (!matchPattern(tuples, m_Constant(&column)) || shape.size() < 2)
     return false;
-  int64_t each = llvm::product_of(shape.drop_front()), i = 0;
-  return llvm::all_of(llvm::enumerate(column.getValues<APInt>()), [&](auto element) {
-    bool isFirst = i++ % shape.back() == 0;
-    return !isFirst || element.value().getSExtValue() == int64_t(element.index()) / each;
-  });
+  int64_t each = llvm::product_of(shape.drop_front());
+  return each > 0 && llvm::all_of(llvm::enumerate(column.getValues<APInt>()), [&](auto element) {
+           int64_t i = element.index();
+           return i % shape.back() != 0 || element.value().getSExtValue() == i / each;
+         });
 }
 
 static LogicalResult convertGatherND(NodeContext &node) {

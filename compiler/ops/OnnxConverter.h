@@ -32,6 +32,7 @@ private:
   bool runHandler(NodeContext &context, const OnnxHandler &handler);
   mlir::Value stateArgument(mlir::StringRef role, mlir::RankedTensorType type);
   mlir::Value single(mlir::Value v) const;
+  static mlir::DenseElementsAttr constantOf(mlir::Value v); ///< null if it is none
   bool checkBuilt(NodeContext &context, mlir::Block::iterator first);
 
   // CountSamples.cpp
@@ -39,9 +40,12 @@ private:
   mlir::Value sizeAlong(mlir::Location loc, mlir::Value v, llvm::ArrayRef<int64_t> axes);
   void refuseTail(onnx::NodeOp node);
   mlir::Value masked(mlir::Location loc, mlir::Value v, const SamplePlace &place,
-                     std::optional<ReductionKind> kind);
+                     ReductionKind kind);
+  mlir::Value replaced(mlir::Location loc, mlir::Value v, const SamplePlace &place,
+                       llvm::function_ref<mlir::Value(mlir::Value, int64_t)> function);
   mlir::Value placed(mlir::Location loc, mlir::Value v, const SamplePlace &place);
   void maskOperands(mlir::Operation *op);
+  mlir::Value alongSamples(mlir::Operation *op); ///< null: as it is (CombineSamples.cpp)
   void countSamples(mlir::Block::iterator first, llvm::MutableArrayRef<Built> results);
   bool dependsOnBatch(onnx::NodeOp node) const;
   void convertDependent(NodeContext &context, const OnnxHandler &handler);
@@ -56,6 +60,8 @@ private:
   SamplePlace rowsOf(mlir::Value v, int64_t axis) const;
   bool checkSlice(onnx::NodeOp node);
   bool checkShapeOperands(onnx::NodeOp node);
+
+  // ConvertForFewer.cpp
   bool sameForFewer(onnx::NodeOp node);
   mlir::Value ofFewer(mlir::Location loc, mlir::Value v, int64_t n);
   bool placeFolded(onnx::NodeOp node);

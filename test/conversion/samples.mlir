@@ -89,19 +89,22 @@ module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
 
 // -----
 
-// A softmax over samples, a product contracted over them, and one whose rows and columns both are samples. A log-softmax is -∞ for what is
-// not there, and a softmax zero: both become one before anyone multiplies it, or divides by it.
+// A softmax over samples, a product contracted over them, and one whose rows and columns both are samples. A sample that is not there has no part in
+// the largest and in the sum, and gets what its copy would have.
 // CHECK-LABEL: func.func @forward
 // CHECK:         %[[X:.*]] = mpc.mask_samples %arg0, %[[N:arg[0-9]+]] {axis = 0 : i64, {{.*}}neutral = #mpc<reduction max>}
-// CHECK:         %[[L:.*]] = mpc.log_softmax %[[X]]
-// CHECK:         %[[Y:.*]] = mpc.mask_samples %[[L]], %[[N]] {axis = 0 : i64, {{.*}}neutral = #mpc<reduction product>}
+// CHECK:         %[[M:.*]] = mpc.reduce max %[[X]]
+// CHECK:         %[[D:.*]] = arith.subf %arg0, %{{.*}} {mpc.node = "log"
+// CHECK:         %[[E:.*]] = math.exp %[[D]]
+// CHECK:         %[[T:.*]] = mpc.mask_samples %[[E]], %[[N]] {axis = 0 : i64, factor = 1 : i64, mpc.node = "log"
+// CHECK:         mpc.reduce sum %[[T]]
+// CHECK:         %[[Y:.*]] = arith.subf %[[D]], %{{.*}} {mpc.node = "log"
 // CHECK:         %[[A:.*]] = mpc.mask_samples %arg0
 // CHECK:         %[[B:.*]] = mpc.mask_samples %arg0
 // CHECK:         %[[G:.*]] = mpc.matmul %[[A]], %[[B]] {{.*}}transpose_lhs
 // CHECK:         %[[S:.*]] = mpc.matmul %arg0, %arg0 {{.*}}transpose_rhs
 // CHECK:         %[[R:.*]] = mpc.mask_samples %[[S]], %[[N]] {axis = 1 : i64, {{.*}}neutral = #mpc<reduction max>}
-// CHECK:         %[[Q:.*]] = mpc.softmax %[[R]]
-// CHECK:         %[[P:.*]] = mpc.mask_samples %[[Q]], %[[N]] {axis = 1 : i64, {{.*}}neutral = #mpc<reduction product>}
+// CHECK:         %[[P:.*]] = arith.divf %{{.*}}, %{{.*}} {mpc.node = "attend"
 // CHECK:         return %[[Y]], %[[G]], %[[P]]
 module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
   func.func @graph(%x: tensor<4x3xf32> {mpc.role = "input", mpc.name = "x"}) -> (tensor<4x3xf32>, tensor<3x3xf32>, tensor<4x4xf32>) {
@@ -115,11 +118,13 @@ module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
 
 // -----
 
-// Rows that the model makes by the batch size are one per sample, so that their sum is n times the row. They stay as they are for others: who divides by
-// them divides by no zero.
+// Rows that the model makes by the batch size are one per sample, so that their sum is n times the row. For others the ones that are not there are the
+// first sample's: who divides by them divides by no zero.
 // CHECK-LABEL: func.func @forward
 // CHECK:         %[[E:.*]] = mpc.broadcast %{{.*}} {dimensions = array<i64: 1>, mpc.node = "rows"
-// CHECK:         %[[K:.*]] = mpc.mask_samples %[[E]], %{{.*}} {axis = 0 : i64, factor = 1 : i64, keep, mpc.node = "rows"
+// CHECK:         %[[F:.*]] = mpc.slice %[[E]] {{.*}} : tensor<4x3xf32> -> tensor<1x3xf32>
+// CHECK:         %[[C:.*]] = arith.select %{{.*}}, %[[E]], %{{.*}} {mpc.node = "rows"
+// CHECK:         %[[K:.*]] = mpc.mask_samples %[[C]], %{{.*}} {axis = 0 : i64, factor = 1 : i64, keep, mpc.node = "rows"
 // CHECK:         %[[M:.*]] = mpc.mask_samples %[[K]], %{{.*}} {axis = 0 : i64, factor = 1 : i64, mpc.node = "total"
 // CHECK:         mpc.reduce sum %[[M]] {axes = array<i64: 0>
 // CHECK:         %[[KEPT:.*]] = mpc.mask_samples %{{.*}}, %{{.*}} {axis = 0 : i64, factor = 1 : i64, keep, mpc.node = "ones"

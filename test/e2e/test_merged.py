@@ -93,5 +93,16 @@ def test_a_layer_called_twice_has_one_pair_of_statistics(bench):
             require_close(got[name], value, 1e-6, f"{second} {start} {name}")
 
 
+def test_a_scale_is_no_statistic(bench):
+    """A tensor of ones that is both a norm's scale and its variance is two: the variance moves, and the scale does not with it."""
+    body = [node("BatchNormalization", "x one zero zero one", "n"), node("Gemm", "n W", "y")]
+    weights = {"W": np.array([[1, 2, 0, 1]] * 4, np.float32), "one": np.ones(4, np.float32), "zero": np.zeros(4, np.float32)}
+    trainer = bench.compile(model_of(body, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), *OPTIONS)
+    run = trainer.train(trainer.data({"x": X}, T), "--steps", 1, "--lr", 0)
+    mean, variance = 0.1 * X.mean(0), 0.9 + 0.1 * X.astype(np.float64).var(0)
+    want = ((X - mean) / np.sqrt(variance + 1e-5)) @ weights["W"]
+    require_close(trainer.predict({"x": X}, "--checkpoint", run.newest())["y"], want, 1e-6, "y")
+
+
 if __name__ == "__main__":
     main(__doc__)

@@ -24,12 +24,11 @@ func.func @forward(%x: tensor<4x3xf32> {mpc.role = "input", mpc.name = "x"}, %w:
 // NLL: mpc.notes = ["--loss=nll: output 'q' has one class, so that no label but 0 exists; for one logit per sample there is --loss=bce-with-logits"]
 // LOGITS: mpc.notes = ["--loss=bce-with-logits: output 'q' is a Sigmoid already, and the loss computes another of it; use --loss=bce, or give the tensor before it with --loss-input"]
 module attributes {mpc.batch = 4 : i64} {
-func.func @forward(%x: tensor<4xf32> {mpc.role = "input", mpc.name = "x"}, %w: tensor<4xf32> {mpc.role = "parameter", mpc.name = "w"})
+func.func @forward(%x: tensor<4x1xf32> {mpc.role = "input", mpc.name = "x"}, %w: tensor<4x1xf32> {mpc.role = "parameter", mpc.name = "w"})
     -> (tensor<4x1xf32> {mpc.role = "output", mpc.name = "q"}) {
-  %0 = arith.mulf %x, %w : tensor<4xf32>
-  %1 = mpc.sigmoid %0 : tensor<4xf32>
-  %2 = mpc.reshape %1 : tensor<4xf32> -> tensor<4x1xf32>
-  return %2 : tensor<4x1xf32>
+  %0 = arith.mulf %x, %w : tensor<4x1xf32>
+  %1 = mpc.sigmoid %0 : tensor<4x1xf32>
+  return %1 : tensor<4x1xf32>
 }
 }
 
@@ -44,5 +43,19 @@ func.func @forward(%x: tensor<4x3xf32> {mpc.role = "input", mpc.name = "x"}, %w:
   %0 = arith.mulf %x, %w : tensor<4x3xf32>
   %1 = mpc.log_softmax %0 {axis = 1 : i64} : tensor<4x3xf32>
   return %1 : tensor<4x3xf32>
+}
+}
+
+// -----
+
+// A softmax along another axis than the classes' is no softmax of them.
+// CE-NOT: mpc.notes
+// NLL-NOT: mpc.notes
+module attributes {mpc.batch = 4 : i64} {
+func.func @forward(%x: tensor<4x3x5xf32> {mpc.role = "input", mpc.name = "x"}, %w: tensor<4x3x5xf32> {mpc.role = "parameter", mpc.name = "w"})
+    -> (tensor<4x3x5xf32> {mpc.role = "output", mpc.name = "y"}) {
+  %0 = arith.mulf %x, %w : tensor<4x3x5xf32>
+  %1 = mpc.softmax %0 {axis = 1 : i64} : tensor<4x3x5xf32>
+  return %1 : tensor<4x3x5xf32>
 }
 }
