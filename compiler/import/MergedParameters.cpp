@@ -25,8 +25,9 @@
 // Either counts only for tensors that are one number throughout: others are equal because they
 // are the same parameter. Tables and matrices are never separated: the embedding that is also the
 // output layer stays one parameter. Running statistics are separated without a trace too, since
-// every node moves its own, but for those of one layer that is called several times: by a file
-// whose exporter shows its merges, by the nodes' names, or behind the same weight.
+// every node moves its own, but in PyTorch's files for those of one layer that is called several
+// times: in a file that shows its exporter's merges, by the nodes' names, or behind the same
+// weight.
 //
 //===----------------------------------------------------------------------===//
 
@@ -311,6 +312,8 @@ static bool isCallOf(StringRef node, StringRef tensor) {
 /// layer.
 std::string Separator::layerOfStatistic(const Reader &norm, const std::string &tensor,
                                         const std::map<std::string, std::string> &known) const {
+  if (model.proto.producer_name() != "pytorch")
+    return "#" + std::to_string(norm.node) + "." + std::to_string(norm.operand);
   if (showsMerges || isCallOf(graph.node(norm.node).name(), tensor))
     return tensor;
   auto same = known.find(layerOf(norm));
@@ -327,8 +330,11 @@ void Separator::findKeys(std::vector<Reader> &found, const std::string &tensor, 
   for (Reader &reader : found) {
     Site site = target(reader);
     bool statistic = isStatistic(site.use);
+    bool isAffine = site.use == Use::scale || site.use == Use::bias;
     if (uniform || statistic)
       reader.key = parameterOf(reader, site, tensor);
+    if (uniform && isAffine && signature.present && hasNoParameters(*site.node, signature))
+      reader.key = kAffine;
     known &= statistic || !reader.key.empty();
     if (statistic && reader.node >= 0 && !reader.key.empty())
       layers[layerOf(reader)] = reader.key;
@@ -337,8 +343,9 @@ void Separator::findKeys(std::vector<Reader> &found, const std::string &tensor, 
       whole.insert(reader.key);
     sites.push_back(site);
   }
+  bool mayMerge = uniform || model.proto.producer_name() != "pytorch";
   for (auto [reader, site] : llvm::zip_equal(found, sites))
-    if (isStatistic(site.use) && uniform && reader.key.empty() && reader.node >= 0 && changing > 1)
+    if (isStatistic(site.use) && mayMerge && reader.key.empty() && reader.node >= 0 && changing > 1)
       reader.key = layerOfStatistic(reader, tensor, layers);
   bool isRunning = llvm::any_of(llvm::zip_equal(found, sites), [&](auto pair) {
     auto &[reader, site] = pair;

@@ -80,6 +80,13 @@ StringRef mpc::import::callTarget(const onnx::NodeProto &node) {
   return target.take_until([](char c) { return c == ']'; });
 }
 
+bool mpc::import::hasNoParameters(const onnx::NodeProto &node, const Signature &signature) {
+  return !callTarget(node).empty() &&
+         llvm::none_of(callArguments(node, signature), [](const Signature::Placeholder &argument) {
+           return argument.kind == Signature::Kind::parameter;
+         });
+}
+
 // ['', 'layers', 'layers.2', 'batch_norm']: the last one is the call's.
 StringRef mpc::import::callModule(const onnx::NodeProto &node) {
   llvm::SmallVector<StringRef> quoted;

@@ -254,6 +254,8 @@ std::vector<Signature::Placeholder> callArguments(const ::onnx::NodeProto &node,
                                                   const Signature &signature);
 /// The function that the call is of: "torch.ops.aten.layer_norm.default".
 llvm::StringRef callTarget(const ::onnx::NodeProto &node);
+/// The call has no parameter among its arguments: a normalization without scale and bias.
+bool hasNoParameters(const ::onnx::NodeProto &node, const Signature &signature);
 /// The module whose method the node's call is in, "layers.2"; empty: the metadata does not tell.
 llvm::StringRef callModule(const ::onnx::NodeProto &node);
 

@@ -37,6 +37,8 @@ private:
   /// Empty: it is a parameter. Otherwise why it is none.
   std::string reasonAgainst(const onnx::TensorProto &tensor, const std::vector<Site> &sites);
   std::string reasonByUse(const onnx::TensorProto &tensor, const std::vector<Site> &sites);
+  bool isNormConstant(const onnx::TensorProto &tensor, const std::vector<Site> &sites);
+  bool isGroupNormParameter(const onnx::TensorProto &tensor, const std::vector<Site> &sites);
   void leaveOut(const onnx::TensorProto &tensor, const std::string &reason, bool isFrozen);
   void noteTies(StringRef name, const std::vector<Site> &sites);
   void noteLost();
@@ -81,6 +83,31 @@ bool mpc::import::isConstantName(StringRef name) {
   return name.contains("Constant") || made.match(name);
 }
 
+/// PyTorch's exporter writes group_norm as an InstanceNormalization by ones and zeros, and behind
+/// it a product and a sum with the parameters, in another shape and under other names.
+static bool isInGroupNorm(const Site &site) {
+  return site.node && callTarget(*site.node).contains("group_norm");
+}
+
+/// All that read it as a scale or bias are calls without parameters, or parts of a group_norm.
+bool RoleAssigner::isNormConstant(const onnx::TensorProto &tensor, const std::vector<Site> &sites) {
+  return isConstantName(tensor.name()) && llvm::all_of(sites, [&](const Site &site) {
+           return site.node &&
+                  (hasNoParameters(*site.node, signature) ||
+                   (isInGroupNorm(site) && site.node->op_type() == "InstanceNormalization"));
+         });
+}
+
+bool RoleAssigner::isGroupNormParameter(const onnx::TensorProto &tensor,
+                                        const std::vector<Site> &sites) {
+  return signature.present && elementCount(tensor.dims()) > 1 && !sites.empty() &&
+         llvm::all_of(sites, [&](const Site &site) {
+           return site.use == Use::arithmetic && isInGroupNorm(site) &&
+                  (site.node->op_type() == "Mul" || site.node->op_type() == "Add") &&
+                  !hasNoParameters(*site.node, signature);
+         });
+}
+
 std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor,
                                       const std::vector<Site> &sites) {
   auto has = [&](std::initializer_list<Use> wanted) {
@@ -89,7 +116,9 @@ std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor,
   };
   if (model.constants.count(tensor.name()))
     return "the normalization has no parameters, by the exporter's metadata";
-  if (has({Use::weight, Use::scale, Use::bias, Use::table}))
+  if (signature.present && has({Use::scale, Use::bias}) && isNormConstant(tensor, sites))
+    return "a constant of a normalization, by the exporter's metadata";
+  if (has({Use::weight, Use::scale, Use::bias, Use::table}) || isGroupNormParameter(tensor, sites))
     return "";
   if (!has({Use::state, Use::arithmetic}))
     return sites.empty() ? "no operator with weights reads it"

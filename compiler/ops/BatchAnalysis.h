@@ -4,7 +4,8 @@
 // with copies. This analysis follows the samples from the inputs. What it says of a value
 // is a promise: every element that belongs to samples < n, by all its places, is what a
 // batch of n samples would give; a value without a place is so as a whole. What belongs to
-// a sample that is not there may be anything.
+// a sample that is not there may be anything, but is mostly the first sample's: so that no
+// operation meets there what the model never computes.
 //
 // Operations that combine samples keep that promise if what is not there is masked
 // (mpc.mask_samples): a sum over the samples of zeros there has no place any more. Others

@@ -3,11 +3,12 @@
 // Of a sample that is not there an operation along the samples reads the neutral element, and
 // would make 0 or -∞ of it, which the model computes for no sample: further on it might become
 // infinite, and times the zero that is its gradient NaN. So these are written such that it gets
-// what it would have among those that are there; it is a copy of the first.
+// what it would have among those that are there; it is a copy of the first, but for a dropout's
+// random numbers.
 //
-//   softmax x            →  e / Σ e                e = exp d
-//   log_softmax x        →  d - log Σ exp d        d = x - max x
-//   cumsum x, reversed   →  x + Σ of those behind it
+//   softmax x        →  e / Σ e                e = exp d
+//   log_softmax x    →  d - log Σ exp d        d = x - max x, at most 0
+//   cumsum x         →  s, or s₀ of the first      s = cumsum x
 //
 // max and Σ are of the samples that are there (CountSamples.cpp).
 //
@@ -34,24 +35,35 @@ static Value softmaxAlong(Operation *op, int64_t axis, OpBuilder &b) {
   Expr x(b, loc, widen(b, loc, op->getOperand(0)));
   // Any number would do in its place, so that it has no gradient.
   Expr d = x - reducedAlong(ReductionKind::max, x, axis, b, loc).unary<StopGradientOp>();
+  d = select(d > 0, 0, d); // where it is none of those that are there
   Expr e = exp(d), sum = reducedAlong(ReductionKind::sum, e, axis, b, loc);
   Expr y = isa<SoftmaxOp>(op) ? e / sum : d - log(sum);
   return y.cast(elementType(op->getResult(0)));
 }
 
+/// By masks, since what is selected would have to be the same for every sample: s + 0 for those
+/// that are there, and 0 + s₀ for the others.
+static Value withFirst(OpBuilder &b, Location loc, Value sums, Value first,
+                       function_ref<Value(Value)> masked) {
+  return add(b, loc, masked(sums), sub(b, loc, first, masked(first)));
+}
+
 Value OnnxConverter::alongSamples(Operation *op) {
-  auto softmax = isa<SoftmaxOp, LogSoftmaxOp>(op);
-  auto sums = dyn_cast<CumSumOp>(op);
-  if (!softmax && !(sums && sums.getReverse() && !sums.getExclusive()))
+  if (!isa<SoftmaxOp, LogSoftmaxOp, CumSumOp>(op))
     return {};
+  Location loc = op->getLoc();
   int64_t axis = op->getAttrOfType<IntegerAttr>("axis").getInt();
-  if (!analysis.of(op->getOperand(0)).on(axis))
+  SamplePlaces places = analysis.of(op->getOperand(0));
+  const SamplePlace *place = places.on(axis);
+  if (!place)
     return {};
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPoint(op);
-  if (softmax)
+  if (!isa<CumSumOp>(op))
     return softmaxAlong(op, axis, b);
-  Value x = op->getOperand(0), behind = CumSumOp::create(b, op->getLoc(), x.getType(), x, axis,
-                                                         /*exclusive=*/true, /*reverse=*/true);
-  return add(b, op->getLoc(), x, behind);
+  return replaced(loc, b.clone(*op)->getResult(0), *place, [&](Value sums, int64_t axis) {
+    return withFirst(b, loc, sums, copiesOfFirst(loc, sums, axis, place->inner), [&](Value v) {
+      return MaskSamplesOp::create(b, loc, v.getType(), v, samples(), axis, place->inner);
+    });
+  });
 }

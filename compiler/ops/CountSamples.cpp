@@ -83,24 +83,29 @@ Value OnnxConverter::replaced(Location loc, Value v, const SamplePlace &place,
   return made;
 }
 
+/// The first sample's rows along an axis with `inner` for each, for all of them.
+Value OnnxConverter::copiesOfFirst(Location loc, Value v, int64_t axis, int64_t inner) {
+  SmallVector<int64_t> first(shapeOf(v)), rows(first), dimensions;
+  first[axis] = rows[axis] = inner;
+  rows.insert(rows.begin() + axis, analysis.batchSize());
+  for (int64_t d = 0, rank = rows.size(); d < rank; ++d)
+    if (d != axis)
+      dimensions.push_back(d);
+  SmallVector<int64_t> starts(first.size(), 0), steps(first.size(), 1);
+  Value copies = broadcast(b, loc, slice(b, loc, v, starts, steps, first), dimensions, rows);
+  return reshape(b, loc, copies, shapeOf(v));
+}
+
 /// Numbers that the model has made for a whole batch, the first of which are those for fewer
 /// samples: what belongs to a sample that is not there is the first sample's, of which it is a copy
 /// everywhere else too. In numbers of its own it could find none of its columns, and become
 /// infinite, and times the zero that is its gradient NaN.
 Value OnnxConverter::placed(Location loc, Value v, const SamplePlace &place) {
   return replaced(loc, v, place, [&](Value part, int64_t axis) -> Value {
-    SmallVector<int64_t> shape(shapeOf(part)), first(shape), rows(shape), dimensions;
-    first[axis] = place.inner;
-    rows[axis] = place.inner;
-    rows.insert(rows.begin() + axis, analysis.batchSize());
-    for (int64_t d = 0, rank = rows.size(); d < rank; ++d)
-      if (d != axis)
-        dimensions.push_back(d);
-    SmallVector<int64_t> starts(shape.size(), 0), steps(shape.size(), 1);
-    Value copies = broadcast(b, loc, slice(b, loc, part, starts, steps, first), dimensions, rows);
+    ArrayRef<int64_t> shape = shapeOf(part);
     Value present = presentRows(b, loc, samples(), shape[axis], place.inner);
     Value chosen = arith::SelectOp::create(b, loc, broadcast(b, loc, present, {axis}, shape), part,
-                                           reshape(b, loc, copies, shape));
+                                           copiesOfFirst(loc, part, axis, place.inner));
     return MaskSamplesOp::create(b, loc, chosen.getType(), chosen, samples(), axis, place.inner,
                                  ReductionKind::sum, /*keep=*/true);
   });

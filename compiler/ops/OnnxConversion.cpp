@@ -200,6 +200,21 @@ Value NodeContext::rowsLike(Value v, Value like) {
   return v;
 }
 
+Value NodeContext::diagonalLike(Value v, Value like, int64_t k) {
+  SamplePlaces places = converter.analysis.of(like);
+  int64_t rank = shapeOf(like).size();
+  const SamplePlace *row = places.on(rank - 2), *column = places.on(rank - 1);
+  // Behind the first block of all samples numbers depend on how many there are, for both alike.
+  bool inBlocks = (row && row->outer > 1) || (column && column->outer > 1);
+  bool isSquare = row && column && row->outer == column->outer && row->inner == column->inner;
+  if (places.mixed() || (inBlocks && !(isSquare && k == 0)))
+    converter.refuseTail(op);
+  for (const SamplePlace *place : {row, column})
+    if (place)
+      v = converter.placed(loc, v, *place);
+  return v;
+}
+
 bool NodeContext::sameSamples(unsigned i, unsigned j, function_ref<bool(int64_t)> allowed) {
   SamplePlaces x = converter.analysis.of(operand(i)), y = converter.analysis.of(operand(j));
   return !x.mixed() && !y.mixed() && !x.none() && x.places.size() == y.places.size() &&

@@ -75,9 +75,12 @@ public:
   /// sample is among them, else computed from the samples that are there. A sum over such axes
   /// adds only those, so this is what a mean divides by.
   mlir::Value countAlong(mlir::Value v, mlir::ArrayRef<int64_t> axes, mlir::Type elementType);
-  /// `v`, which has only the shape of `like`, with the samples where `like` has them: zero for
-  /// those that are not there.
+  /// `v`, which has only the shape of `like`, with the samples where `like` has them: the first
+  /// one's for those that are not there.
   mlir::Value rowsLike(mlir::Value v, mlir::Value like);
+  /// The same along the last two dimensions, of what compares a column's number with a row's plus
+  /// `k`.
+  mlir::Value diagonalLike(mlir::Value v, mlir::Value like, int64_t k);
   /// Operands i and j hold the samples along the same axes, all of which are allowed.
   bool sameSamples(unsigned i, unsigned j, llvm::function_ref<bool(int64_t)> allowed);
 

@@ -43,6 +43,7 @@ private:
                      ReductionKind kind);
   mlir::Value replaced(mlir::Location loc, mlir::Value v, const SamplePlace &place,
                        llvm::function_ref<mlir::Value(mlir::Value, int64_t)> function);
+  mlir::Value copiesOfFirst(mlir::Location loc, mlir::Value v, int64_t axis, int64_t inner);
   mlir::Value placed(mlir::Location loc, mlir::Value v, const SamplePlace &place);
   void maskOperands(mlir::Operation *op);
   mlir::Value alongSamples(mlir::Operation *op); ///< null: as it is (CombineSamples.cpp)

@@ -356,9 +356,10 @@ static LogicalResult convertEyeLike(NodeContext &node) {
   auto indexType = RankedTensorType::get(shapeOf(x), node.b.getI64Type());
   Value row = IotaOp::create(node.b, node.loc, indexType, 0),
         column = IotaOp::create(node.b, node.loc, indexType, 1);
-  Value diagonal = add(node.b, node.loc, row, node.splat(indexType, node.intAttr("k", 0)));
+  int64_t k = node.intAttr("k", 0);
+  Value diagonal = add(node.b, node.loc, row, node.splat(indexType, k));
   Value equal = arith::CmpIOp::create(node.b, node.loc, arith::CmpIPredicate::eq, column, diagonal);
-  return node.results({node.rowsLike(castTo(node.b, node.loc, equal, type), x)});
+  return node.results({node.diagonalLike(castTo(node.b, node.loc, equal, type), x, k)});
 }
 
 void mpc::registerShapeHandlers(OnnxRegistry &r) {

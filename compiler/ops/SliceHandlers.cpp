@@ -351,6 +351,7 @@ static LogicalResult convertTrilu(NodeContext &node) {
   Value diagonal = add(b, node.loc, row, node.splat(indexType, k));
   auto predicate = upper ? arith::CmpIPredicate::sge : arith::CmpIPredicate::sle;
   Value mask = arith::CmpIOp::create(b, node.loc, predicate, column, diagonal);
+  mask = node.diagonalLike(mask, x, k);
   return node.results({arith::SelectOp::create(b, node.loc, mask, x, node.splat(type, 0))});
 }
 

@@ -94,7 +94,8 @@ module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
 // CHECK-LABEL: func.func @forward
 // CHECK:         %[[X:.*]] = mpc.mask_samples %arg0, %[[N:arg[0-9]+]] {axis = 0 : i64, {{.*}}neutral = #mpc<reduction max>}
 // CHECK:         %[[M:.*]] = mpc.reduce max %[[X]]
-// CHECK:         %[[D:.*]] = arith.subf %arg0, %{{.*}} {mpc.node = "log"
+// CHECK:         %[[DIFFERENCE:.*]] = arith.subf %arg0, %{{.*}} {mpc.node = "log"
+// CHECK:         %[[D:.*]] = arith.select %{{.*}}, %{{.*}}, %[[DIFFERENCE]]
 // CHECK:         %[[E:.*]] = math.exp %[[D]]
 // CHECK:         %[[T:.*]] = mpc.mask_samples %[[E]], %[[N]] {axis = 0 : i64, factor = 1 : i64, mpc.node = "log"
 // CHECK:         mpc.reduce sum %[[T]]

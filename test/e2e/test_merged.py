@@ -4,6 +4,8 @@ merged equal parameters; and each gradient is the sum of all its parameter's pat
     test_merged.py --build BUILD [--only REGEX] [-v]
 """
 
+import re
+
 import numpy as np
 
 from support import checkpoint_contents, main, model_of, node, require, require_close, require_match
@@ -102,6 +104,34 @@ def test_a_scale_is_no_statistic(bench):
     mean, variance = 0.1 * X.mean(0), 0.9 + 0.1 * X.astype(np.float64).var(0)
     want = ((X - mean) / np.sqrt(variance + 1e-5)) @ weights["W"]
     require_close(trainer.predict({"x": X}, "--checkpoint", run.newest())["y"], want, 1e-6, "y")
+
+
+def described(model, parameters, calls):
+    """The model with the dynamo exporter's metadata: placeholder → parameter, node → its call."""
+    model.producer_name = "pytorch"
+    model.metadata_props.add(key="pkg.torch.export.ExportedProgram.graph_signature",
+                             value="\n".join(f"{p}: PARAMETER target='{target}'" for p, target in parameters.items()))
+    for item in model.graph.node:
+        function, arguments = calls[item.output[0]]
+        item.metadata_props.add(key="pkg.torch.onnx.fx_node", value=f"%n : [num_users=1] = call_function[target={function}](args = ({arguments}), kwargs = {{}})")
+    return model
+
+
+def test_constants_of_norms_are_not_trained(bench):
+    """group_norm is an InstanceNormalization by ones and zeros, and a product and a sum with the real parameters; a layer_norm without parameters
+    has a scale of ones, which is no other norm's parameter."""
+    ones, zeros = np.ones(2, np.float32), np.zeros(2, np.float32)
+    nodes = [node("Reshape", "x parts", "p"), node("InstanceNormalization", "p val_1 val_2", "n"), node("Reshape", "n back", "r"), node("Mul", "r val_3", "m"),
+             node("Add", "m val_4", "a"), node("LayerNormalization", "a norm.weight", "l"), node("LayerNormalization", "l norm.weight", "y")]
+    weights = {"parts": np.array([0, 2, -1]), "back": np.array([0, 4]), "val_1": ones, "val_2": zeros, "val_3": np.array([1, 2, 3, 4], np.float32),
+               "val_4": np.array([4, 3, 2, 1], np.float32), "norm.weight": np.ones(4, np.float32)}
+    group = ("torch.ops.aten.group_norm.default", "%x, 2, %w, %b, 1e-05, True")
+    layer = "torch.ops.aten.layer_norm.default"
+    model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), {"w": "gn.weight", "b": "gn.bias", "s": "norm.weight"},
+                      {**dict.fromkeys("pnrma", group), "l": (layer, "%a, [4]"), "y": (layer, "%l, [4], %s")})
+    trainer = bench.compile(model, *OPTIONS)
+    names = re.search(r"^parameters\n((?:  .*\n)*)", trainer.must("info").out, re.M).group(1).split("\n")
+    require({n.split()[0] for n in names if n} == {"val_3", "val_4", "norm.weight"}, f"{names}")
 
 
 if __name__ == "__main__":
