@@ -13,7 +13,8 @@
 //
 //   - The dynamo exporter: the tensor has a parameter's name, and the node's call names one that
 //     the file does not have. One reader whose call does not tell, because a view between was
-//     dropped, keeps all together; so does a folded view, which has no parameter's name (val_14).
+//     dropped, keeps all together; so does a folded view, which has no parameter's name (val_14),
+//     but for a group_norm's scale and bias, whose call tells.
 //   - The TorchScript exporter: an Identity from the one initializer to the name of the other. It
 //     writes these before all other nodes, as Identity_0, Identity_1, …; what the model itself
 //     computes comes later or has a result named by a number or by a path. Tensors of one memory
@@ -190,6 +191,12 @@ void Separator::readers(StringRef value, std::vector<Reader> &found, std::vector
   }
 }
 
+/// The product or the sum behind a group_norm's InstanceNormalization.
+static bool isGroupNormAffine(const Site &site) {
+  return site.use == Use::arithmetic && isInGroupNorm(*site.node) &&
+         (site.node->op_type() == "Mul" || site.node->op_type() == "Add");
+}
+
 /// The first use other than none that the operand leads to.
 Site Separator::target(const Reader &reader) const {
   if (reader.node < 0)
@@ -209,7 +216,8 @@ Site Separator::target(const Reader &reader) const {
 std::string Separator::parameterOf(const Reader &reader, const Site &site, StringRef tensor) const {
   if (!reader.alias.empty())
     return reader.alias;
-  if (isStatistic(site.use) ? !signature.present : signature.kind(tensor) == Kind::none)
+  if (isStatistic(site.use) ? !signature.present
+                            : signature.kind(tensor) == Kind::none && !isGroupNormAffine(site))
     return isStatistic(site.use) ? "" : tensor.str();
   return reader.node < 0 ? "" : calledParameter(reader, site, tensor);
 }
@@ -333,7 +341,10 @@ void Separator::findKeys(std::vector<Reader> &found, const std::string &tensor, 
     bool isAffine = site.use == Use::scale || site.use == Use::bias;
     if (uniform || statistic)
       reader.key = parameterOf(reader, site, tensor);
-    if (uniform && isAffine && signature.present && hasNoParameters(*site.node, signature))
+    bool isConstant = (isAffine || isGroupNormAffine(site)) &&
+                      (hasNoParameters(*site.node, signature) ||
+                       (isInGroupNorm(*site.node) && !isGroupNormAffine(site)));
+    if (uniform && signature.present && isConstant)
       reader.key = kAffine;
     known &= statistic || !reader.key.empty();
     if (statistic && reader.node >= 0 && !reader.key.empty())

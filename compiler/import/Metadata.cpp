@@ -81,10 +81,16 @@ StringRef mpc::import::callTarget(const onnx::NodeProto &node) {
 }
 
 bool mpc::import::hasNoParameters(const onnx::NodeProto &node, const Signature &signature) {
-  return !callTarget(node).empty() &&
-         llvm::none_of(callArguments(node, signature), [](const Signature::Placeholder &argument) {
-           return argument.kind == Signature::Kind::parameter;
+  std::vector<Signature::Placeholder> arguments = callArguments(node, signature);
+  return !callTarget(node).empty() && !arguments.empty() &&
+         llvm::all_of(llvm::drop_begin(arguments), [](const Signature::Placeholder &argument) {
+           return argument.kind == Signature::Kind::buffer ||
+                  argument.kind == Signature::Kind::constant;
          });
+}
+
+bool mpc::import::isInGroupNorm(const onnx::NodeProto &node) {
+  return callTarget(node).contains("group_norm");
 }
 
 // ['', 'layers', 'layers.2', 'batch_norm']: the last one is the call's.

@@ -254,8 +254,12 @@ std::vector<Signature::Placeholder> callArguments(const ::onnx::NodeProto &node,
                                                   const Signature &signature);
 /// The function that the call is of: "torch.ops.aten.layer_norm.default".
 llvm::StringRef callTarget(const ::onnx::NodeProto &node);
-/// The call has no parameter among its arguments: a normalization without scale and bias.
+/// The call has nothing but its input and statistics among its arguments: a normalization without
+/// scale and bias.
 bool hasNoParameters(const ::onnx::NodeProto &node, const Signature &signature);
+/// PyTorch's exporter writes group_norm as an InstanceNormalization by ones and zeros, and behind
+/// it a product and a sum with the parameters, in another shape and under other names.
+bool isInGroupNorm(const ::onnx::NodeProto &node);
 /// The module whose method the node's call is in, "layers.2"; empty: the metadata does not tell.
 llvm::StringRef callModule(const ::onnx::NodeProto &node);
 

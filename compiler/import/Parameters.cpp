@@ -3,7 +3,9 @@
 // What the exporter's metadata calls a parameter is one, what it calls a buffer is none. Where
 // it says nothing, use decides:
 //
-//   (a) a weight, bias, scale, slope or table operand of an operator that has one;
+//   (a) a weight, bias, scale, slope or table operand of an operator that has one; but a scale or
+//       bias that PyTorch's call does not have, or that its group_norm is written with, is a
+//       constant, and the group_norm's own is behind it;
 //   (b) an initial state of a recurrent layer or an operand of arithmetic, if it also looks
 //       like a parameter: a name that exporters do not make for constants, no mask's values,
 //       more than one element (in PyTorch's files without metadata one is enough, since these
@@ -83,18 +85,12 @@ bool mpc::import::isConstantName(StringRef name) {
   return name.contains("Constant") || made.match(name);
 }
 
-/// PyTorch's exporter writes group_norm as an InstanceNormalization by ones and zeros, and behind
-/// it a product and a sum with the parameters, in another shape and under other names.
-static bool isInGroupNorm(const Site &site) {
-  return site.node && callTarget(*site.node).contains("group_norm");
-}
-
-/// All that read it as a scale or bias are calls without parameters, or parts of a group_norm.
+/// All that read it are calls without parameters, or the first part of a group_norm.
 bool RoleAssigner::isNormConstant(const onnx::TensorProto &tensor, const std::vector<Site> &sites) {
   return isConstantName(tensor.name()) && llvm::all_of(sites, [&](const Site &site) {
            return site.node &&
                   (hasNoParameters(*site.node, signature) ||
-                   (isInGroupNorm(site) && site.node->op_type() == "InstanceNormalization"));
+                   (isInGroupNorm(*site.node) && site.node->op_type() == "InstanceNormalization"));
          });
 }
 
@@ -102,7 +98,7 @@ bool RoleAssigner::isGroupNormParameter(const onnx::TensorProto &tensor,
                                         const std::vector<Site> &sites) {
   return signature.present && elementCount(tensor.dims()) > 1 && !sites.empty() &&
          llvm::all_of(sites, [&](const Site &site) {
-           return site.use == Use::arithmetic && isInGroupNorm(site) &&
+           return site.use == Use::arithmetic && site.node && isInGroupNorm(*site.node) &&
                   (site.node->op_type() == "Mul" || site.node->op_type() == "Add") &&
                   !hasNoParameters(*site.node, signature);
          });

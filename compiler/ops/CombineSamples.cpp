@@ -41,13 +41,6 @@ static Value softmaxAlong(Operation *op, int64_t axis, OpBuilder &b) {
   return y.cast(elementType(op->getResult(0)));
 }
 
-/// By masks, since what is selected would have to be the same for every sample: s + 0 for those
-/// that are there, and 0 + s₀ for the others.
-static Value withFirst(OpBuilder &b, Location loc, Value sums, Value first,
-                       function_ref<Value(Value)> masked) {
-  return add(b, loc, masked(sums), sub(b, loc, first, masked(first)));
-}
-
 Value OnnxConverter::alongSamples(Operation *op) {
   if (!isa<SoftmaxOp, LogSoftmaxOp, CumSumOp>(op))
     return {};
@@ -61,9 +54,12 @@ Value OnnxConverter::alongSamples(Operation *op) {
   b.setInsertionPoint(op);
   if (!isa<CumSumOp>(op))
     return softmaxAlong(op, axis, b);
-  return replaced(loc, b.clone(*op)->getResult(0), *place, [&](Value sums, int64_t axis) {
-    return withFirst(b, loc, sums, copiesOfFirst(loc, sums, axis, place->inner), [&](Value v) {
-      return MaskSamplesOp::create(b, loc, v.getType(), v, samples(), axis, place->inner);
-    });
+  // The mask is one of the samples, too: 1 for those that are there.
+  return replaced(loc, b.clone(*op)->getResult(0), *place, [&](Value sums, int64_t axis) -> Value {
+    Value ones = splat(b, loc, tensorType(sums).clone(b.getI1Type()), 1);
+    Value there =
+        MaskSamplesOp::create(b, loc, ones.getType(), ones, samples(), axis, place->inner);
+    return arith::SelectOp::create(b, loc, there, sums,
+                                   copiesOfFirst(loc, sums, axis, place->inner));
   });
 }

@@ -134,5 +134,26 @@ def test_constants_of_norms_are_not_trained(bench):
     require({n.split()[0] for n in names if n} == {"val_3", "val_4", "norm.weight"}, f"{names}")
 
 
+def test_parameters_of_group_norms_are_separate(bench):
+    """Two fresh group_norms have one tensor of ones in the file, and the ones inside are a layer_norm's as well: two parameters, and a constant."""
+    def group(x, y, first, w, b):
+        return [node("Reshape", f"{x} parts", f"{y}1"), node("InstanceNormalization", f"{y}1 {first} val_2", f"{y}2"), node("Reshape", f"{y}2 back", f"{y}3"),
+                node("Mul", f"{y}3 {w}", f"{y}4"), node("Add", f"{y}4 {b}", y)]
+
+    nodes = [*group("x", "g", "val_1", "val_3", "val_4"), *group("g", "h", "val_1", "val_3", "val_4"), node("LayerNormalization", "h norm.weight", "l"),
+             node("Reshape", "l parts", "i"), node("LayerNormalization", "i val_1", "j"), node("Reshape", "j back", "y")]
+    weights = {"parts": np.array([0, 2, -1]), "back": np.array([0, 4]), "val_1": np.ones(2, np.float32), "val_2": np.zeros(2, np.float32),
+               "val_3": np.ones(4, np.float32), "val_4": np.zeros(4, np.float32), "norm.weight": np.ones(4, np.float32)}
+    call = lambda p: ("torch.ops.aten.group_norm.default", f"%x, 2, %w{p}, %b{p}, 1e-05, True")
+    layer = "torch.ops.aten.layer_norm.default"
+    model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17),
+                      {**{f"w{p}": f"g{p}.weight" for p in "12"}, **{f"b{p}": f"g{p}.bias" for p in "12"}, "s": "norm.weight"},
+                      {**{n: call(1) for n in ("g", "g1", "g2", "g3", "g4")}, **{n: call(2) for n in ("h", "h1", "h2", "h3", "h4")},
+                       "l": (layer, "%h, [4], %s"), "i": ("view", "%l"), "j": (layer, "%i, [2]"), "y": ("view", "%j")})
+    trainer = bench.compile(model, *OPTIONS)
+    names = re.search(r"^parameters\n((?:  .*\n)*)", trainer.must("info").out, re.M).group(1).split("\n")
+    require({n.split()[0] for n in names if n} == {"val_3", "val_4", "g2.weight", "g2.bias", "norm.weight"}, f"{names}")
+
+
 if __name__ == "__main__":
     main(__doc__)

@@ -604,6 +604,18 @@ def test_dropout_before_a_softmax_over_samples(bench):
         require(np.isfinite(got[name]).all(), f"{name}: {got[name]}")
 
 
+def test_infinite_sums_stay_with_their_samples(bench):
+    """A first sum of infinity is none of the others', in a whole batch and in a smaller one."""
+    model = model_of([node("CumSum", "x axis", "y", reverse=1)], {"x": ["N", 2]}, {"y": ["N", 2]}, {"axis": np.array(0)})
+    trainer = bench.compile(model, "--loss=none", "--precision=fp32", "--batch=8")
+    for samples in (8, 5):
+        x = normal(samples, 2)
+        x[0] = np.inf
+        got = trainer.predict({"x": x})["y"]
+        require(np.isinf(got[0]).all(), f"{got[0]}")
+        require_close(got[1:], np.cumsum(x[:0:-1], 0)[::-1], 1e-5, "the others")
+
+
 def test_padding_samples_do_not_leak(bench):
     """The missing samples of a tail are copies of the first: values that overflow there must not skip the step or make NaN.
     Here x → 1/x: no sample is zero, but a padding of zeros would be infinite."""
