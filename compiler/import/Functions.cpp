@@ -154,16 +154,20 @@ private:
 
 } // namespace
 
+/// The operator's definition in the model's opset; null if there is none.
+static const onnx::OpSchema *schemaOf(const OnnxModel &model, const onnx::NodeProto &node) {
+  int version = int(model.opset(node.domain()));
+  return version < 0 ? nullptr
+                     : onnx::OpSchemaRegistry::Schema(node.op_type(), version, node.domain());
+}
+
 /// What a call gives for an attribute may be of another type than the operator inside has it; the
 /// checker has seen the call only.
 static bool verifyBodies(const google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes,
                          const OnnxModel &model, Problems &problems) {
   bool good = true;
   for (const onnx::NodeProto &node : nodes) {
-    int version = int(model.opset(node.domain()));
-    const onnx::OpSchema *schema =
-        version < 0 ? nullptr
-                    : onnx::OpSchemaRegistry::Schema(node.op_type(), version, node.domain());
+    const onnx::OpSchema *schema = schemaOf(model, node);
     try {
       if (schema)
         schema->Verify(node);
@@ -219,7 +223,6 @@ public:
 
 private:
   bool isValid(const onnx::FunctionProto &function) const;
-  const onnx::OpSchema *schemaOf(const onnx::NodeProto &node) const;
   bool body(const onnx::NodeProto &node, onnx::FunctionProto &function) const;
   void append(onnx::NodeProto &node);
   OnnxModel &model;
@@ -248,12 +251,6 @@ bool BodyExpander::isValid(const onnx::FunctionProto &function) const {
   return true;
 }
 
-const onnx::OpSchema *BodyExpander::schemaOf(const onnx::NodeProto &node) const {
-  int version = int(model.opset(node.domain()));
-  return version < 0 ? nullptr
-                     : onnx::OpSchemaRegistry::Schema(node.op_type(), version, node.domain());
-}
-
 /// A body refers to the node's attributes by name, and the ones that the node leaves out have the
 /// operator's defaults.
 static void addDefaultAttributes(onnx::NodeProto &node, const onnx::OpSchema &schema) {
@@ -267,7 +264,7 @@ static void addDefaultAttributes(onnx::NodeProto &node, const onnx::OpSchema &sc
 
 bool BodyExpander::body(const onnx::NodeProto &node, onnx::FunctionProto &function) const {
   int version = int(model.opset(node.domain()));
-  const onnx::OpSchema *schema = schemaOf(node);
+  const onnx::OpSchema *schema = schemaOf(model, node);
   if (!schema || options.supported(node.domain(), node.op_type(), schema->SinceVersion()))
     return false;
   if (schema->HasFunction())
@@ -296,7 +293,7 @@ void BodyExpander::append(onnx::NodeProto &node) {
     throw std::runtime_error("more than " + std::to_string(kMostExpansions) +
                              " operators of the model are defined by others; convert it to an "
                              "opset whose operators mpc --list-ops names");
-  addDefaultAttributes(node, *schemaOf(node));
+  addDefaultAttributes(node, *schemaOf(model, node));
   onnx::internal::AttributeBinder::BindAttributes(node, function);
   std::string name = nodeName(node);
   // The operands' names for the formal ones, new names for what is inside.

@@ -191,12 +191,6 @@ void Separator::readers(StringRef value, std::vector<Reader> &found, std::vector
   }
 }
 
-/// The product or the sum behind a group_norm's InstanceNormalization.
-static bool isGroupNormAffine(const Site &site) {
-  return site.use == Use::arithmetic && isInGroupNorm(*site.node) &&
-         (site.node->op_type() == "Mul" || site.node->op_type() == "Add");
-}
-
 /// The first use other than none that the operand leads to.
 Site Separator::target(const Reader &reader) const {
   if (reader.node < 0)

@@ -93,6 +93,11 @@ bool mpc::import::isInGroupNorm(const onnx::NodeProto &node) {
   return callTarget(node).contains("group_norm");
 }
 
+bool mpc::import::isGroupNormAffine(const Site &site) {
+  return site.use == Use::arithmetic && isInGroupNorm(*site.node) &&
+         (site.node->op_type() == "Mul" || site.node->op_type() == "Add");
+}
+
 // ['', 'layers', 'layers.2', 'batch_norm']: the last one is the call's.
 StringRef mpc::import::callModule(const onnx::NodeProto &node) {
   llvm::SmallVector<StringRef> quoted;

@@ -260,6 +260,8 @@ bool hasNoParameters(const ::onnx::NodeProto &node, const Signature &signature);
 /// PyTorch's exporter writes group_norm as an InstanceNormalization by ones and zeros, and behind
 /// it a product and a sum with the parameters, in another shape and under other names.
 bool isInGroupNorm(const ::onnx::NodeProto &node);
+/// That product or that sum reads the value.
+bool isGroupNormAffine(const Site &site);
 /// The module whose method the node's call is in, "layers.2"; empty: the metadata does not tell.
 llvm::StringRef callModule(const ::onnx::NodeProto &node);
 

@@ -98,9 +98,7 @@ bool RoleAssigner::isGroupNormParameter(const onnx::TensorProto &tensor,
                                         const std::vector<Site> &sites) {
   return signature.present && elementCount(tensor.dims()) > 1 && !sites.empty() &&
          llvm::all_of(sites, [&](const Site &site) {
-           return site.use == Use::arithmetic && site.node && isInGroupNorm(*site.node) &&
-                  (site.node->op_type() == "Mul" || site.node->op_type() == "Add") &&
-                  !hasNoParameters(*site.node, signature);
+           return isGroupNormAffine(site) && !hasNoParameters(*site.node, signature);
          });
 }
 
