@@ -27,6 +27,8 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/TargetSelect.h"
+#include <chrono>
+#include <thread>
 
 using namespace mlir;
 using namespace mpc;
@@ -40,7 +42,14 @@ int fail(const Twine &message) {
   return 1;
 }
 
-int fail(llvm::Error error) { return fail(llvm::toString(std::move(error))); }
+/// Of a step that may have run a tool. A terminal sends its signals to the tools, too: where that
+/// is why one has failed, the signal ends this program, without a message, as soon as a thread
+/// takes it.
+int fail(llvm::Error error) {
+  constexpr std::chrono::milliseconds kUnderWay(100);
+  std::this_thread::sleep_for(kUnderWay);
+  return fail(llvm::toString(std::move(error)));
+}
 
 /// Prints diagnostics as "MODEL: error: MESSAGE", with the node where a pass gave only a location.
 class DiagnosticPrinter : public ScopedDiagnosticHandler {

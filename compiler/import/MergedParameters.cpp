@@ -227,12 +227,12 @@ int Separator::placeInCall(const Reader &reader, const Site &site,
     // has its bias in the Add.
     bool isBias =
         site.use == Use::bias || (site.use == Use::arithmetic && site.node->op_type() == "Add");
-    return isBias ? llvm::count_if(values, [](auto &v) { return v.kind != Kind::buffer; }) - 1 : 1;
+    return isBias ? 2 : 1;
   }
   if (site.use == Use::bias) // addmm(bias, x, weight)
     return 0;
   if (isView(node, reader.operand))
-    return values.size() == 1 ? 0 : -1;
+    return llvm::count_if(values, [](auto &v) { return v.kind != Kind::absent; }) == 1 ? 0 : -1;
   // One node of several (alpha of sub) may have the operands in another order.
   StringRef function = callee.rsplit('.').first.rsplit('.').second;
   return function.equals_insensitive(node.op_type()) ? reader.operand : -1;
@@ -335,10 +335,8 @@ void Separator::findKeys(std::vector<Reader> &found, const std::string &tensor, 
     bool isAffine = site.use == Use::scale || site.use == Use::bias;
     if (uniform || statistic)
       reader.key = parameterOf(reader, site, tensor);
-    bool isConstant = (isAffine || isGroupNormAffine(site)) &&
-                      (hasNoParameters(*site.node, signature) ||
-                       (isInGroupNorm(*site.node) && !isGroupNormAffine(site)));
-    if (uniform && signature.present && isConstant)
+    if (uniform && signature.present && (isAffine || isGroupNormAffine(site)) &&
+        isNormConstant(site, signature))
       reader.key = kAffine;
     known &= statistic || !reader.key.empty();
     if (statistic && reader.node >= 0 && !reader.key.empty())
@@ -356,9 +354,12 @@ void Separator::findKeys(std::vector<Reader> &found, const std::string &tensor, 
     auto &[reader, site] = pair;
     return isStatistic(site.use) && (reader.key.empty() || reader.key == tensor);
   });
-  // One reader whose parameter is not known may have any of them: then all stay together. But what
-  // a norm moves is neither scale nor bias: those of equal values have been merged with it.
+  // One reader whose parameter is not known may have any of them: then all stay together, but for
+  // what is known to be none. And what a norm moves is neither scale nor bias: those of equal
+  // values have been merged with it.
   for (auto [reader, site] : llvm::zip_equal(found, sites)) {
+    if (reader.key == kAffine)
+      continue;
     bool statistic = isStatistic(site.use);
     bool isAffine = site.use == Use::scale || site.use == Use::bias;
     if (isRunning && uniform && isAffine && (reader.key.empty() || reader.key == tensor))
@@ -389,7 +390,10 @@ void Separator::separate(int initializer) {
   if (keys.size() < 2)
     return;
   // The name stays with its own parameter, or else with the first.
-  std::string own = keys.count(tensor.name()) ? tensor.name() : found.front().key;
+  auto named = llvm::find_if(found, [](const Reader &reader) { return reader.key[0] != '#'; });
+  std::string own = keys.count(tensor.name()) ? tensor.name()
+                    : named == found.end()    ? found.front().key
+                                              : named->key;
   std::map<std::string, std::string> newNames = {{own, tensor.name()}};
   llvm::StringSet<> aliases;
   for (int identity : identities)

@@ -64,13 +64,24 @@ std::vector<Signature::Placeholder> mpc::import::callArguments(const onnx::NodeP
   std::vector<Signature::Placeholder> arguments;
   StringRef text = property(node.metadata_props(), kCall);
   text = text.substr(text.find("(args = "));
-  for (size_t at = text.find('%'); at != StringRef::npos; at = text.find('%')) {
-    text = text.drop_front(at + 1);
-    StringRef name = text.take_while([](char c) { return llvm::isAlnum(c) || c == '_'; });
-    auto found = signature.placeholders.find(name);
-    arguments.push_back(found == signature.placeholders.end()
-                            ? Signature::Placeholder{Signature::Kind::none, ""}
-                            : found->second);
+  auto isWord = [](char c) { return llvm::isAlnum(c) || c == '_'; };
+  char before = ' ';
+  while (!text.empty()) {
+    StringRef word = text.take_while(isWord);
+    if (word.empty()) {
+      before = text.front();
+      text = text.drop_front();
+      continue;
+    }
+    auto found = signature.placeholders.find(word);
+    if (before == '%')
+      arguments.push_back(found == signature.placeholders.end()
+                              ? Signature::Placeholder{Signature::Kind::none, ""}
+                              : found->second);
+    else if (word == "None")
+      arguments.push_back({Signature::Kind::absent, ""});
+    before = word.back();
+    text = text.drop_front(word.size());
   }
   return arguments;
 }
@@ -80,15 +91,6 @@ StringRef mpc::import::callTarget(const onnx::NodeProto &node) {
   return target.take_until([](char c) { return c == ']'; });
 }
 
-bool mpc::import::hasNoParameters(const onnx::NodeProto &node, const Signature &signature) {
-  std::vector<Signature::Placeholder> arguments = callArguments(node, signature);
-  return !callTarget(node).empty() && !arguments.empty() &&
-         llvm::all_of(llvm::drop_begin(arguments), [](const Signature::Placeholder &argument) {
-           return argument.kind == Signature::Kind::buffer ||
-                  argument.kind == Signature::Kind::constant;
-         });
-}
-
 bool mpc::import::isInGroupNorm(const onnx::NodeProto &node) {
   return callTarget(node).contains("group_norm");
 }
@@ -96,6 +98,28 @@ bool mpc::import::isInGroupNorm(const onnx::NodeProto &node) {
 bool mpc::import::isGroupNormAffine(const Site &site) {
   return site.use == Use::arithmetic && isInGroupNorm(*site.node) &&
          (site.node->op_type() == "Mul" || site.node->op_type() == "Add");
+}
+
+Signature::Placeholder mpc::import::normArgument(const Site &site, const Signature &signature) {
+  const onnx::NodeProto &node = *site.node;
+  using Kind = Signature::Kind;
+  if (!callTarget(node).contains("norm"))
+    return {Kind::none, ""};
+  if (isInGroupNorm(node) && node.op_type() == "InstanceNormalization")
+    return {Kind::absent, ""};
+  bool isAffine = isGroupNormAffine(site), isScale = isAffine && node.op_type() == "Mul";
+  if (!isAffine && site.use != Use::scale && site.use != Use::bias)
+    return {Kind::none, ""};
+  // (input, weight, bias, ...), where what is None may be left out at the end
+  size_t place = isScale || site.use == Use::scale ? 1 : 2;
+  std::vector<Signature::Placeholder> arguments = callArguments(node, signature);
+  return place < arguments.size() ? arguments[place] : Signature::Placeholder{Kind::absent, ""};
+}
+
+bool mpc::import::isNormConstant(const Site &site, const Signature &signature) {
+  using Kind = Signature::Kind;
+  Kind kind = normArgument(site, signature).kind;
+  return kind == Kind::absent || kind == Kind::buffer || kind == Kind::constant;
 }
 
 // ['', 'layers', 'layers.2', 'batch_norm']: the last one is the call's.

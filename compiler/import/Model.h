@@ -237,7 +237,7 @@ private:
 
 /// What torch.export's graph signature calls the tensors of the program.
 struct Signature {
-  enum class Kind { none, parameter, buffer, constant };
+  enum class Kind { none, parameter, buffer, constant, absent };
   bool present = false;
   llvm::StringMap<Kind> kinds; ///< by target name ("fc1.weight")
   struct Placeholder {
@@ -248,20 +248,23 @@ struct Signature {
   Kind kind(llvm::StringRef name) const { return kinds.lookup(name); }
 };
 Signature readSignature(const ::onnx::ModelProto &model);
-/// The values that a node's originating call had as arguments, in their order; of kind none what
-/// the signature does not list.
+/// The values that a node's originating call had as arguments, in their order: of kind none what
+/// the signature does not list, of kind absent a None.
 std::vector<Signature::Placeholder> callArguments(const ::onnx::NodeProto &node,
                                                   const Signature &signature);
 /// The function that the call is of: "torch.ops.aten.layer_norm.default".
 llvm::StringRef callTarget(const ::onnx::NodeProto &node);
-/// The call has nothing but its input and statistics among its arguments: a normalization without
-/// scale and bias.
-bool hasNoParameters(const ::onnx::NodeProto &node, const Signature &signature);
-/// PyTorch's exporter writes group_norm as an InstanceNormalization by ones and zeros, and behind
-/// it a product and a sum with the parameters, in another shape and under other names.
+/// Up to opset 20 PyTorch's exporter writes group_norm as an InstanceNormalization by ones and
+/// zeros, and behind it a product and a sum with the parameters, in another shape and under other
+/// names; from opset 21 on as a GroupNormalization by the parameters.
 bool isInGroupNorm(const ::onnx::NodeProto &node);
 /// That product or that sum reads the value.
 bool isGroupNormAffine(const Site &site);
+/// What a normalization's call has in the place of the scale or bias that the site reads: of kind
+/// absent also where the site begins a group_norm, none where the file does not tell.
+Signature::Placeholder normArgument(const Site &site, const Signature &signature);
+/// The scale or bias that the site reads is no parameter of the PyTorch model.
+bool isNormConstant(const Site &site, const Signature &signature);
 /// The module whose method the node's call is in, "layers.2"; empty: the metadata does not tell.
 llvm::StringRef callModule(const ::onnx::NodeProto &node);
 

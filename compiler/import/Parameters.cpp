@@ -85,20 +85,18 @@ bool mpc::import::isConstantName(StringRef name) {
   return name.contains("Constant") || made.match(name);
 }
 
-/// All that read it are calls without parameters, or the first part of a group_norm.
+/// All that read it are normalizations that have no parameter there.
 bool RoleAssigner::isNormConstant(const onnx::TensorProto &tensor, const std::vector<Site> &sites) {
   return isConstantName(tensor.name()) && llvm::all_of(sites, [&](const Site &site) {
-           return site.node &&
-                  (hasNoParameters(*site.node, signature) ||
-                   (isInGroupNorm(*site.node) && site.node->op_type() == "InstanceNormalization"));
+           return import::isNormConstant(site, signature);
          });
 }
 
 bool RoleAssigner::isGroupNormParameter(const onnx::TensorProto &tensor,
                                         const std::vector<Site> &sites) {
-  return signature.present && elementCount(tensor.dims()) > 1 && !sites.empty() &&
-         llvm::all_of(sites, [&](const Site &site) {
-           return isGroupNormAffine(site) && !hasNoParameters(*site.node, signature);
+  return signature.present && !sites.empty() && llvm::all_of(sites, [&](const Site &site) {
+           return isGroupNormAffine(site) &&
+                  normArgument(site, signature).kind == Signature::Kind::parameter;
          });
 }
 
@@ -149,6 +147,7 @@ std::string RoleAssigner::reasonAgainst(const onnx::TensorProto &tensor,
   case Signature::Kind::constant:
     return "a constant by the exporter's metadata";
   case Signature::Kind::none:
+  case Signature::Kind::absent: // of arguments only
     break;
   }
   return reasonByUse(tensor, sites);
@@ -184,21 +183,38 @@ void RoleAssigner::noteLost() {
       for (const Signature::Placeholder &argument : callArguments(*site.node, signature))
         there.insert(argument.target);
   }
-  std::vector<std::string> lost;
-  for (const auto &entry : signature.kinds)
-    if (entry.second == Signature::Kind::parameter && !there.contains(entry.getKey()))
-      lost.push_back(entry.getKey().str());
-  if (lost.empty())
-    return;
-  llvm::sort(lost);
-  std::string names;
-  for (size_t i = 0; i < lost.size() && i < 4; ++i)
-    names += (i ? ", " : "") + lost[i];
-  roles.notes.push_back(std::to_string(lost.size()) +
-                        " parameters of the PyTorch model are not in the file, since its exporter "
-                        "folded, renamed or dropped them: " +
-                        names + (lost.size() > 4 ? ", …" : "") +
-                        "; exported with optimize=False they stay");
+  auto lost = [&](Signature::Kind kind, StringRef ending) {
+    std::vector<std::string> names;
+    for (const auto &entry : signature.kinds)
+      if (entry.second == kind && entry.getKey().ends_with(ending) &&
+          !there.contains(entry.getKey()))
+        names.push_back(entry.getKey().str());
+    llvm::sort(names);
+    return names;
+  };
+  auto note = [&](const std::vector<std::string> &names, const char *what, const char *why) {
+    std::string text = std::to_string(names.size()) + " " + what +
+                       " of the PyTorch model are not in the file, since its exporter " + why +
+                       ": ";
+    for (size_t i = 0; i < names.size() && i < 4; ++i)
+      text += (i ? ", " : "") + names[i];
+    roles.notes.push_back(text + (names.size() > 4 ? ", …" : "") +
+                          "; exported with optimize=False they stay");
+  };
+  std::vector<std::string> parameters = lost(Signature::Kind::parameter, "");
+  if (!parameters.empty())
+    return note(parameters, "parameters", "folded, renamed or dropped them");
+  // A BatchNormalization without parameters leaves nothing else behind.
+  std::vector<std::string> means = lost(Signature::Kind::buffer, ".running_mean");
+  size_t known = llvm::count_if(signature.kinds, [](const auto &entry) {
+    return entry.second == Signature::Kind::buffer && entry.getKey().ends_with(".running_mean");
+  });
+  size_t used = llvm::count_if(model.proto.graph().initializer(), [&](const auto &tensor) {
+    return llvm::any_of(uses.sites(tensor.name()),
+                        [](const Site &site) { return site.use == Use::mean; });
+  });
+  if (!means.empty() && used < known)
+    note(means, "running means", "folded or dropped their normalizations");
 }
 
 /// What is no parameter. --freeze names its normalization all the same.

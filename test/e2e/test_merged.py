@@ -106,15 +106,20 @@ def test_a_scale_is_no_statistic(bench):
     require_close(trainer.predict({"x": X}, "--checkpoint", run.newest())["y"], want, 1e-6, "y")
 
 
-def described(model, parameters, calls):
-    """The model with the dynamo exporter's metadata: placeholder → parameter, node → its call."""
+def described(model, parameters, calls, buffers=None):
+    """The model with the dynamo exporter's metadata: placeholder → parameter (or buffer), node → its call."""
     model.producer_name = "pytorch"
-    model.metadata_props.add(key="pkg.torch.export.ExportedProgram.graph_signature",
-                             value="\n".join(f"{p}: PARAMETER target='{target}'" for p, target in parameters.items()))
+    lines = [f"{p}: PARAMETER target='{target}'" for p, target in parameters.items()] + [f"{p}: BUFFER target='{target}'" for p, target in (buffers or {}).items()]
+    model.metadata_props.add(key="pkg.torch.export.ExportedProgram.graph_signature", value="\n".join(lines))
     for item in model.graph.node:
         function, arguments = calls[item.output[0]]
         item.metadata_props.add(key="pkg.torch.onnx.fx_node", value=f"%n : [num_users=1] = call_function[target={function}](args = ({arguments}), kwargs = {{}})")
     return model
+
+
+def parameter_names(trainer):
+    names = re.search(r"^parameters\n((?:  .*\n)*)", trainer.must("info").out, re.M).group(1).split("\n")
+    return {n.split()[0] for n in names if n}
 
 
 def test_constants_of_norms_are_not_trained(bench):
@@ -130,8 +135,7 @@ def test_constants_of_norms_are_not_trained(bench):
     model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), {"w": "gn.weight", "b": "gn.bias", "s": "norm.weight"},
                       {**dict.fromkeys("pnrma", group), "l": (layer, "%a, [4]"), "y": (layer, "%l, [4], %s")})
     trainer = bench.compile(model, *OPTIONS)
-    names = re.search(r"^parameters\n((?:  .*\n)*)", trainer.must("info").out, re.M).group(1).split("\n")
-    require({n.split()[0] for n in names if n} == {"val_3", "val_4", "norm.weight"}, f"{names}")
+    require(parameter_names(trainer) == {"val_3", "val_4", "norm.weight"}, f"{parameter_names(trainer)}")
 
 
 def test_parameters_of_group_norms_are_separate(bench):
@@ -151,8 +155,70 @@ def test_parameters_of_group_norms_are_separate(bench):
                       {**{n: call(1) for n in ("g", "g1", "g2", "g3", "g4")}, **{n: call(2) for n in ("h", "h1", "h2", "h3", "h4")},
                        "l": (layer, "%h, [4], %s"), "i": ("view", "%l"), "j": (layer, "%i, [2]"), "y": ("view", "%j")})
     trainer = bench.compile(model, *OPTIONS)
-    names = re.search(r"^parameters\n((?:  .*\n)*)", trainer.must("info").out, re.M).group(1).split("\n")
-    require({n.split()[0] for n in names if n} == {"val_3", "val_4", "g2.weight", "g2.bias", "norm.weight"}, f"{names}")
+    require(parameter_names(trainer) == {"val_3", "val_4", "g2.weight", "g2.bias", "norm.weight"}, f"{parameter_names(trainer)}")
+
+
+def test_parameters_of_group_normalizations_are_separate(bench):
+    """From opset 21 on a group_norm is one node, with its parameters: fresh ones are apart, also from the constants of a layer_norm."""
+    group = lambda x, y: node("GroupNormalization", f"{x} norm.weight norm.bias", y, num_groups=2)
+    nodes = [group("x", "g"), group("g", "h"), node("LayerNormalization", "h norm.weight norm.bias", "l"), node("LayerNormalization", "l norm.weight norm.bias", "y")]
+    weights = {"norm.weight": np.ones(4, np.float32), "norm.bias": np.zeros(4, np.float32)}
+    parameters = {f"{short}{layer}": f"{layer}.{name}" for layer in ("g1", "g2", "norm") for short, name in (("w", "weight"), ("b", "bias"))}
+    of_group, of_layer = "torch.ops.aten.group_norm.default", "torch.ops.aten.layer_norm.default"
+    calls = {"g": (of_group, "%x, 2, %wg1, %bg1, 1e-05, True"), "h": (of_group, "%g, 2, %wg2, %bg2, 1e-05, True"),
+             "l": (of_layer, "%h, [4]"), "y": (of_layer, "%l, [4], %wnorm, %bnorm")}
+    model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=21), parameters, calls)
+    trainer = bench.compile(model, *OPTIONS)
+    require(parameter_names(trainer) == set(parameters.values()), f"{parameter_names(trainer)}")
+
+
+def test_what_has_no_parameters_is_none_of_the_others(bench):
+    """One reader whose parameter is not known keeps parameters together, but not with the ones of a norm that has none."""
+    nodes = [node("LayerNormalization", "x w", "n"), node("LayerNormalization", "n w", "m"), node("Neg", "m", "v"), node("Mul", "v w", "p"), node("Add", "p b", "y")]
+    weights = {"w": np.ones(4, np.float32), "b": np.full(4, 2, np.float32)}
+    layer = "torch.ops.aten.layer_norm.default"
+    model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), {"w": "w", "s": "m.weight", "b": "b"},
+                      {"n": (layer, "%x, [4]"), "m": (layer, "%n, [4], %s"), "v": ("torch.ops.aten.neg.default", "%m"),
+                       "p": ("torch.ops.aten.addcmul.default", "%b, %v, %w"), "y": ("torch.ops.aten.addcmul.default", "%b, %v, %w")})
+    trainer = bench.compile(model, *OPTIONS)
+    require(parameter_names(trainer) == {"w", "b"}, f"{parameter_names(trainer)}")
+    left = trainer.must("info").out
+    require("2 nodes share" in left and "3 nodes share" not in left, left)
+
+
+def test_a_missing_scale_is_no_parameter(bench):
+    """layer_norm(x, [4], None, bias): its scale of ones is nobody's, its bias is the layer's own, and the others' are theirs."""
+    layer = "torch.ops.aten.layer_norm.default"
+    nodes = [node("LayerNormalization", f"{x} l1.weight l1.bias", y) for x, y in ("xa", "ab", "by")]
+    weights = {"l1.weight": np.ones(4, np.float32), "l1.bias": np.zeros(4, np.float32)}
+    parameters = {"w1": "l1.weight", "b1": "l1.bias", "w2": "l2.weight", "b2": "l2.bias", "b3": "l3.bias"}
+    model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), parameters,
+                      {"a": (layer, "%x, [4], %w1, %b1"), "b": (layer, "%a, [4], %w2, %b2"), "y": (layer, "%b, [4], None, %b3")})
+    got = parameter_names(bench.compile(model, *OPTIONS))
+    require(got == set(parameters.values()), f"{got}")
+
+
+def test_a_norm_without_parameters_called_twice(bench):
+    """The second call of a BatchNormalization without scale and bias reads what the first has made of the statistics: its ones and zeros are
+    neither parameters nor those statistics."""
+    for moved in (False, True):
+        names = {"scale": "val_1", "bias": "val_2", "mean": "n.running_mean", "var": "n.running_var"}
+        weights = {"W": np.eye(4, dtype=np.float32), "val_1": np.ones(4, np.float32), "val_2": np.zeros(4, np.float32),
+                   "n.running_mean": np.full(4, 0.5, np.float32), "n.running_var": np.full(4, 2, np.float32)}
+        if not moved:  # then equal tensors are one in the file
+            names |= {"scale": "n.running_var", "bias": "n.running_mean"}
+            weights = {"W": weights["W"], "n.running_mean": weights["val_2"], "n.running_var": weights["val_1"]}
+        norm = lambda x, y: node("BatchNormalization", f"{x} {names['scale']} {names['bias']} {names['mean']} {names['var']}", y)
+        nodes = [node("MatMul", "x W", "h"), norm("h", "a"), node("Neg", "a", "c"), norm("c", "y")]
+        call = "torch.ops.aten._native_batch_norm_legit_functional.default"
+        model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), {"w": "W"},
+                          {"h": ("torch.ops.aten.matmul.default", "%x, %w"), "a": (call, "%h, None, None, %m, %v, True, 0.1, 1e-05"), "c": ("torch.ops.aten.neg.default", "%a"),
+                           "y": (call, "%c, None, None, %getitem_3, %getitem_4, True, 0.1, 1e-05")}, {"m": "n.running_mean", "v": "n.running_var"})
+        trainer = bench.compile(model, *OPTIONS)
+        require(parameter_names(trainer) == {"W"}, f"{moved}: {parameter_names(trainer)}")
+        run = trainer.train(trainer.data({"x": X}, T), "--steps", 2, "--lr", 0)
+        first, second = run.values("loss")
+        require_close(np.array(second), np.array(first), 1e-12, f"moved {moved}: the statistics that step 1 moved are in step 2's loss")
 
 
 if __name__ == "__main__":
