@@ -9,6 +9,7 @@
 #define MPC_RUNTIME_CORE_DEVICE_H
 
 #include "runtime/core/Program.h"
+#include "runtime/core/Tuned.h"
 #include <memory>
 
 namespace mpc {
@@ -48,6 +49,18 @@ public:
   /// Makes ready what runs of the list need, where that takes time or memory, so that both are
   /// spent before the first run. A run that is not announced does it itself.
   virtual void prepare(const EntryList &list) {}
+
+  /// What was found fastest in an earlier run, and is to be used again where it holds. Before
+  /// anything that has products or convolutions is prepared or run.
+  virtual void useTuned(const TunedChoices &choices) {}
+  /// From now on products and convolutions of which nothing is known yet are timed when they are
+  /// prepared, and the fastest way is kept.
+  virtual void tune() {}
+  /// Adds what was found fastest so far, useTuned()'s choices included.
+  virtual void addTuned(TunedChoices &to) const {}
+  /// What came of useTuned() and tune(), e.g. "tuned 12 products in 1.4 s: …". Empty without them.
+  virtual std::string describeTuning() const { return ""; }
+
   /// Parameters were written from outside: half copies and reordered weights are out of date. Runs
   /// `refresh` where the program has it.
   virtual void weightsChanged() = 0;

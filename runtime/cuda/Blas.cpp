@@ -14,7 +14,7 @@ using namespace mpc::cuda;
 
 // Beyond this a split product gains nothing.
 static constexpr uint64_t kMostWorkspace = 32 << 20;
-// That the library is asked for; the first one that is exact is taken.
+// That the library is asked for.
 static constexpr int kAlgorithms = 8;
 // cuBLAS, as cublasLtGetVersion counts.
 static constexpr size_t kLeastVersion = 120000, kEndVersion = 140000;
@@ -35,7 +35,7 @@ std::string BlasFunctions::resolve(void *library) {
 
 static bool isProduct(const Command &command) { return command.kind == CommandKind::matmul; }
 
-std::unique_ptr<Blas> Blas::open(const Gpu &gpu, const Program &program,
+std::unique_ptr<Blas> Blas::open(const Gpu &gpu, CUstream stream, const Program &program,
                                  const std::string &folder) {
   static const LibraryUse kUse{"MPC_CUDA_BLAS",      {"libcublasLt.so.13", "libcublasLt.so.12"},
                                "cuBLASLt",           "matrix products",
@@ -58,16 +58,13 @@ std::unique_ptr<Blas> Blas::open(const Gpu &gpu, const Program &program,
   };
   if (!openFor(program, kUse, folder, start))
     return nullptr;
-  return std::unique_ptr<Blas>(new Blas(functions, handle));
+  return std::unique_ptr<Blas>(new Blas(functions, handle, stream));
 }
 
-Blas::Blas(const BlasFunctions &library, cublasLtHandle_t handle)
+Blas::Blas(const BlasFunctions &library, cublasLtHandle_t handle, CUstream stream)
     : library(library),
-      handle(handle, [this](cublasLtHandle_t handle) { this->library.cublasLtDestroy(handle); }) {}
-
-std::string Blas::name() const {
-  return "cuBLASLt " + libraryVersionText(library.cublasLtGetVersion());
-}
+      handle(handle, [this](cublasLtHandle_t handle) { this->library.cublasLtDestroy(handle); }),
+      stream(stream) {}
 
 //===----------------------------------------------------------------------------===//
 // Preparing
@@ -108,6 +105,15 @@ std::optional<cudaDataType_t> dataType(ElementType type) {
   }
 }
 
+/// An algorithm's bytes: NVIDIA's manual lets them be stored and used again with the same version.
+std::string textOf(const cublasLtMatmulAlgo_t &algorithm) {
+  std::string text;
+  for (std::byte byte : std::as_bytes(std::span(algorithm.data)))
+    for (int digit : {static_cast<int>(byte) >> 4, static_cast<int>(byte) & 15})
+      text += "0123456789abcdef"[digit];
+  return text;
+}
+
 /// In bytes: regions begin at multiples of 256.
 uint32_t alignment(const Buffer &buffer) {
   uint64_t lowest = buffer.offset & (~buffer.offset + 1);
@@ -136,14 +142,14 @@ Owned<cublasLtMatrixLayout_t> Blas::layout(ElementType type, int64_t rows, int64
 /// A row-major matrix is the column-major one of its transpose:
 ///   resultᵀ[n, m] = rhsᵀ[n, k] · lhsᵀ[k, m]
 /// so that an operand that is stored as it is used is not transposed for the library either.
-bool Blas::describe(const Command &command, Plan &plan) const {
+bool Blas::describe(const Command &command, Product &product) const {
   const Extents e(command);
   cublasLtMatmulDesc_t made = nullptr;
   if (library.cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F) !=
       CUBLAS_STATUS_SUCCESS)
     return false;
-  plan.description = {made,
-                      [this](cublasLtMatmulDesc_t old) { library.cublasLtMatmulDescDestroy(old); }};
+  product.description = {
+      made, [this](cublasLtMatmulDesc_t old) { library.cublasLtMatmulDescDestroy(old); }};
   auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
     return library.cublasLtMatmulDescSetAttribute(made, attribute, &value, sizeof value) ==
            CUBLAS_STATUS_SUCCESS;
@@ -166,16 +172,18 @@ bool Blas::describe(const Command &command, Plan &plan) const {
     return layout(operand.type, isTransposed ? columns : rows, isTransposed ? rows : columns,
                   e.batch);
   };
-  plan.a = stored(command.rhs, e.n, e.k, command.transpose_rhs);
-  plan.b = stored(command.lhs, e.k, e.m, command.transpose_lhs);
-  plan.d = stored(command.result, e.n, e.m, /*isTransposed=*/false);
-  return isSet && plan.a && plan.b && plan.d;
+  product.a = stored(command.rhs, e.n, e.k, command.transpose_rhs);
+  product.b = stored(command.lhs, e.k, e.m, command.transpose_lhs);
+  product.d = stored(command.result, e.n, e.m, /*isTransposed=*/false);
+  return isSet && product.a && product.b && product.d;
 }
 
-bool Blas::chooseAlgorithm(const Command &command, Plan &plan) {
+std::vector<std::shared_ptr<CommandLibrary::Way>> Blas::algorithms(const Command &command) const {
+  auto product = std::make_shared<Product>();
   cublasLtMatmulPreference_t made = nullptr;
-  if (library.cublasLtMatmulPreferenceCreate(&made) != CUBLAS_STATUS_SUCCESS)
-    return false;
+  if (!describe(command, *product) ||
+      library.cublasLtMatmulPreferenceCreate(&made) != CUBLAS_STATUS_SUCCESS)
+    return {};
   Owned<cublasLtMatmulPreference_t> preference(made, [this](cublasLtMatmulPreference_t old) {
     library.cublasLtMatmulPreferenceDestroy(old);
   });
@@ -193,14 +201,15 @@ bool Blas::chooseAlgorithm(const Command &command, Plan &plan) {
                set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(command.result.buffer));
   cublasLtMatmulHeuristicResult_t found[kAlgorithms]{};
   int count = 0;
-  if (!isSet || library.cublasLtMatmulAlgoGetHeuristic(handle, plan.description, plan.a, plan.b,
-                                                       plan.d, plan.d, preference, kAlgorithms,
-                                                       found, &count) != CUBLAS_STATUS_SUCCESS)
-    return false;
+  if (!isSet || library.cublasLtMatmulAlgoGetHeuristic(
+                    handle, product->description, product->a, product->b, product->d, product->d,
+                    preference, kAlgorithms, found, &count) != CUBLAS_STATUS_SUCCESS)
+    return {};
   uint64_t inexact = CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_16F;
   if (command.lhs.type == ElementType::f32)
     inexact |= CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF |
                CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32;
+  std::vector<std::shared_ptr<Way>> exact;
   for (const cublasLtMatmulHeuristicResult_t &each : std::span(found, count)) {
     // None where the library cannot say: the compute type promises the same.
     uint64_t flags = 0;
@@ -210,58 +219,79 @@ bool Blas::chooseAlgorithm(const Command &command, Plan &plan) {
     if (each.state != CUBLAS_STATUS_SUCCESS || each.workspaceSize > kMostWorkspace ||
         (flags & inexact))
       continue;
-    plan.algorithm = each.algo;
-    neededBytes = std::max<uint64_t>(neededBytes, each.workspaceSize);
-    return true;
+    auto way = std::make_shared<Algorithm>();
+    way->text = textOf(each.algo);
+    way->workspaceBytes = each.workspaceSize;
+    way->product = product;
+    way->algorithm = each.algo;
+    exact.push_back(way);
   }
-  return false;
+  return exact;
 }
 
-void Blas::plan(const Command &command) {
+std::string Blas::keyOf(const Command &command) const {
+  if (!isProduct(command))
+    return "";
   for (const Operand *operand : {&command.lhs, &command.rhs, &command.result})
     if (!dataType(operand->type))
-      return;
+      return "";
   // The library's bias has the result's type.
-  bool isUsual = Extents(command).areUsual() && command.lhs.type == command.rhs.type &&
-                 (!command.bias.present || command.bias.type == command.result.type);
-  Plan plan;
-  if (isUsual && describe(command, plan) && chooseAlgorithm(command, plan))
-    plans.emplace(&command, std::move(plan));
+  const Extents e(command);
+  if (!e.areUsual() || command.lhs.type != command.rhs.type ||
+      (command.bias.present && command.bias.type != command.result.type))
+    return "";
+  // "[2] 128 x 784 f16 · 784 x 10ᵀ f16 = f32 + bias, relu, aligned to 256, 64, 256 and 128 bytes"
+  auto number = [](int64_t value) { return std::to_string(value); };
+  auto side = [&](const Operand &operand, int64_t rows, int64_t columns, bool isTransposed) {
+    return number(rows) + " x " + number(columns) + (isTransposed ? "ᵀ " : " ") +
+           elementTypeName(operand.type);
+  };
+  std::string key =
+      "[" + number(e.batch) + "] " + side(command.lhs, e.m, e.k, command.transpose_lhs) + " · " +
+      side(command.rhs, e.k, e.n, command.transpose_rhs) + " = " +
+      elementTypeName(command.result.type) + (command.bias.present ? " + bias" : "") +
+      (command.relu ? ", relu" : "") + ", aligned to " + number(alignment(command.lhs.buffer)) +
+      ", " + number(alignment(command.rhs.buffer)) + ", ";
+  if (command.bias.present)
+    key += number(alignment(command.bias.buffer)) + ", ";
+  return key + number(alignment(command.result.buffer)) + " bytes";
 }
 
-void Blas::prepare(const std::vector<const Command *> &commands) {
-  for (const Command *command : commands)
-    if (isProduct(*command) && asked.insert(command).second)
-      plan(*command);
+void Blas::find(const std::vector<Problem *> &problems, bool) {
+  for (Problem *problem : problems) {
+    problem->found = algorithms(*problem->commands.front());
+    // To the front, the others' order stays.
+    for (size_t i = 1; i < problem->found.size(); ++i)
+      if (problem->found[i]->text == problem->wanted)
+        std::rotate(problem->found.begin(), problem->found.begin() + i,
+                    problem->found.begin() + i + 1);
+  }
 }
 
 //===----------------------------------------------------------------------------===//
 // Running
 //===----------------------------------------------------------------------------===//
 
-bool Blas::run(CUstream stream, const Command &command, const std::vector<CUdeviceptr> &addresses) {
-  auto found = plans.find(&command);
-  if (found == plans.end())
-    return false;
-  const Plan &plan = found->second;
+bool Blas::execute(const Way &way, const Command &command,
+                   const std::vector<CUdeviceptr> &addresses) {
+  const auto &chosen = static_cast<const Algorithm &>(way);
+  const Product &product = *chosen.product;
   auto pointer = [&](size_t index) { return reinterpret_cast<void *>(addresses[index]); };
   size_t result = 2;
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   if (command.bias.present) {
     CUdeviceptr bias = addresses[result++];
     status = library.cublasLtMatmulDescSetAttribute(
-        plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+        product.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
   }
   const float one = 1, zero = 0;
   if (status == CUBLAS_STATUS_SUCCESS)
-    status = library.cublasLtMatmul(handle, plan.description, &one, pointer(1), plan.a, pointer(0),
-                                    plan.b, &zero, pointer(result), plan.d, pointer(result), plan.d,
-                                    &plan.algorithm, reinterpret_cast<void *>(workspace),
-                                    neededBytes, stream);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH) {
-    plans.erase(found);
+    status = library.cublasLtMatmul(
+        handle, product.description, &one, pointer(1), product.a, pointer(0), product.b, &zero,
+        pointer(result), product.d, pointer(result), product.d, &chosen.algorithm,
+        reinterpret_cast<void *>(workspace), way.workspaceBytes, stream);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH)
     return false;
-  }
   if (status != CUBLAS_STATUS_SUCCESS)
     throw Error("the matrix product of '" + command.node + "' by " + name() +
                 " failed: " + library.cublasLtGetStatusName(status) +

@@ -1,21 +1,16 @@
 //===- Blas.h - matrix products by NVIDIA's cuBLASLt -------------------------------------===//
 //
-// Every matrix product of a program has a generated kernel. Where cuBLASLt is there, it takes those
-// that it can compute as exactly: operands as they are, sums in f32, one rounding at the end, the
-// same bits in every run. Algorithms are chosen and memory is sized before an entry point is
-// recorded, so that recording it as a graph only calls the product.
+// The ways to execute a product are the algorithms that the library's heuristic proposes. To choose
+// one before an entry point is recorded makes recording it as a graph only call the product.
 //
 //===----------------------------------------------------------------------------===//
 
 #ifndef MPC_RUNTIME_CUDA_BLAS_H
 #define MPC_RUNTIME_CUDA_BLAS_H
 
-#include "runtime/core/Program.h"
+#include "runtime/cuda/CommandLibrary.h"
 #include "runtime/cuda/CublasLt.h"
 #include "runtime/cuda/Gpu.h"
-#include <map>
-#include <memory>
-#include <set>
 
 #define MPC_CUBLASLT_FUNCTIONS(X)                                                                  \
   X(cublasLtGetVersion)                                                                            \
@@ -46,50 +41,44 @@ struct BlasFunctions {
   std::string resolve(void *library);
 };
 
-class Blas {
+class Blas : public CommandLibrary {
 public:
-  /// cuBLASLt, for the program's matrix products; null where generated kernels execute all of them
-  /// (openFor() in Libraries.h).
-  static std::unique_ptr<Blas> open(const Gpu &gpu, const Program &program,
+  /// cuBLASLt, for the program's matrix products, which it gives to `stream`; null where generated
+  /// kernels execute all of them (openFor() in Libraries.h).
+  static std::unique_ptr<Blas> open(const Gpu &gpu, CUstream stream, const Program &program,
                                     const std::string &folder);
+  ~Blas() override { forget(); }
 
-  std::string name() const; ///< "cuBLASLt 12.9"
-  bool executes(const Command &command) const { return plans.count(&command) != 0; }
-
-  /// Chooses algorithms for those of the commands that are products, before they run first.
-  void prepare(const std::vector<const Command *> &commands);
-  /// What the products so far prepared need beside their operands; to be given before they run.
-  /// Work of one stream may share it.
-  uint64_t workspaceBytes() const { return neededBytes; }
-  void use(CUdeviceptr memory) { workspace = memory; }
-
-  /// Gives a matmul to the stream: `addresses` of lhs, rhs, bias where there is one, result. False
-  /// where it is left to the generated kernel. Throws Error where the library fails.
-  bool run(CUstream stream, const Command &command, const std::vector<CUdeviceptr> &addresses);
+  const char *title() const override { return "cuBLASLt"; }
+  int64_t version() const override { return static_cast<int64_t>(library.cublasLtGetVersion()); }
+  const char *work() const override { return "product"; }
 
 private:
   /// A product as the library wants it: column-major, so that its A is our rhs, its B our lhs, and
   /// its D the result, all transposed.
-  struct Plan {
+  struct Product {
     Owned<cublasLtMatmulDesc_t> description;
     Owned<cublasLtMatrixLayout_t> a, b, d;
+  };
+  struct Algorithm : Way {
+    std::shared_ptr<const Product> product; ///< of all its algorithms
     cublasLtMatmulAlgo_t algorithm{};
   };
 
-  Blas(const BlasFunctions &library, cublasLtHandle_t handle);
-  /// Nothing where the library has no algorithm for it.
-  void plan(const Command &command);
-  bool describe(const Command &command, Plan &plan) const;
-  bool chooseAlgorithm(const Command &command, Plan &plan);
+  Blas(const BlasFunctions &library, cublasLtHandle_t handle, CUstream stream);
+  std::string keyOf(const Command &command) const override;
+  void find(const std::vector<Problem *> &problems, bool all) override;
+  bool execute(const Way &way, const Command &command,
+               const std::vector<CUdeviceptr> &addresses) override;
+  bool describe(const Command &command, Product &product) const;
+  /// Those that are exact, in the heuristic's order.
+  std::vector<std::shared_ptr<Way>> algorithms(const Command &command) const;
   Owned<cublasLtMatrixLayout_t> layout(ElementType type, int64_t rows, int64_t columns,
                                        int64_t batch) const;
 
   BlasFunctions library;
   Owned<cublasLtHandle_t> handle;
-  std::set<const Command *> asked;
-  std::map<const Command *, Plan> plans;
-  uint64_t neededBytes = 0;
-  CUdeviceptr workspace = 0;
+  CUstream stream;
 };
 
 } // namespace mpc::cuda

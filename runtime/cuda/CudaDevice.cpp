@@ -2,7 +2,8 @@
 //
 // The driver, the kernels, memory and initial values are made in the constructor. An entry point is
 // recorded as a graph, once per copy of the inputs (Inputs.h), by prepare() or at its first run,
-// and is one call of the driver from then on; before, libraries plan and execute their part of it.
+// and is one call of the driver from then on; before, libraries plan their part of it, which may be
+// timed (Tuning.h), and execute it once.
 // The host waits for the GPU only where it reads.
 //
 //===----------------------------------------------------------------------------===//
@@ -16,6 +17,7 @@
 #include "runtime/cuda/Images.h"
 #include "runtime/cuda/Inputs.h"
 #include "runtime/cuda/Statistics.h"
+#include "runtime/cuda/Tuning.h"
 #include "runtime/data/File.h"
 #include <algorithm>
 #include <charconv>
@@ -39,8 +41,9 @@ class CudaDevice : public Device {
 public:
   CudaDevice(const Program &program, const Choice &choice)
       : program(program), choice(choice), gpu(choice.folder, choice.ordinal), image(chosenImage()),
-        stream(gpu.stream()), blas(Blas::open(gpu, program, choice.folder)),
-        dnn(Dnn::open(gpu, stream, program, choice.folder)) {
+        stream(gpu.stream()), tuning(gpu, stream) {
+    addLibrary(Blas::open(gpu, stream, program, choice.folder));
+    addLibrary(Dnn::open(gpu, stream, program, choice.folder));
     module = gpu.load(program.raw->data + image.data.offset);
     findFunctions();
     allocate();
@@ -97,6 +100,11 @@ public:
     gpu.synchronize(stream); // what fails shows now
   }
 
+  void useTuned(const TunedChoices &choices) override { tuning.use(choices); }
+  void tune() override { tuning.enable(); }
+  void addTuned(TunedChoices &to) const override { tuning.addTo(to); }
+  std::string describeTuning() const override { return tuning.text(); }
+
   /// All commands of the entry points are one graph.
   const Graph &graphOf(const std::string &key, const std::vector<std::string> &names, int copy) {
     auto known = graphs[copy].find(key);
@@ -125,11 +133,12 @@ public:
     std::string kernels =
         (image.kind == ProgramImage::Kind::ptx ? "PTX of sm_" : "kernels of sm_") +
         std::to_string(image.architecture);
+    for (const auto &library : libraries)
+      kernels += ", " + library->name();
     return (choice.simulate ? "simulator, " : "GPU " + std::to_string(gpu.ordinal()) + ", ") +
            gpu.name() + " (sm_" + std::to_string(gpu.architecture()) + ", " +
            cpu::bytesText(gpu.totalMemory()) + "), driver of CUDA " +
-           versionText(gpu.driverVersion()) + ", " + kernels + (blas ? ", " + blas->name() : "") +
-           (dnn ? ", " + dnn->name() : "");
+           versionText(gpu.driverVersion()) + ", " + kernels;
   }
 
   std::vector<std::string> describeCommands(const std::string &entry) const override {
@@ -160,10 +169,9 @@ private:
 
   /// What executes a library command.
   std::string executor(const Command &command) const {
-    if (blas && blas->executes(command))
-      return blas->name();
-    if (dnn && dnn->executes(command))
-      return dnn->name();
+    for (const auto &library : libraries)
+      if (library->executes(command))
+        return library->name();
     return "generated kernel " + command.functions[0].symbol;
   }
 
@@ -188,40 +196,45 @@ private:
         std::make_unique<Statistics>(gpu, program, [this](const Buffer &b) { return at(b); });
   }
 
+  void addLibrary(std::unique_ptr<CommandLibrary> library) {
+    if (library)
+      libraries.push_back(std::move(library));
+  }
+
   /// Plans what libraries execute of the commands, and allocates what they need for that.
-  void prepareLibraries(const std::vector<const Command *> &commands) {
-    if (blas)
-      blas->prepare(commands);
-    if (dnn)
-      dnn->prepare(commands);
-    uint64_t needed = std::max(blas ? blas->workspaceBytes() : 0, dnn ? dnn->workspaceBytes() : 0);
-    if (needed <= workspaceBytes)
-      return;
-    // Graphs that were recorded with a smaller one go on with that.
-    workspaces.push_back(gpu.allocate(needed, "the workspace of NVIDIA's libraries"));
-    workspaceBytes = needed;
-    allocated += needed;
-    if (blas)
-      blas->use(workspaces.back());
-    if (dnn)
-      dnn->use(workspaces.back());
+  void prepareLibraries(const std::vector<const Command *> &commands, int copy) {
+    for (const auto &library : libraries)
+      tuning.prepare(*library, commands);
+    tuning.time([&](const Command &command) { issue(command, copy); });
+    uint64_t needed = 0;
+    for (const auto &library : libraries)
+      needed = std::max(needed, library->workspaceBytes());
+    if (needed > workspaceBytes) {
+      // Graphs that were recorded with a smaller one go on with that.
+      workspaces.push_back(gpu.allocate(needed, "the workspace of NVIDIA's libraries"));
+      workspaceBytes = needed;
+      allocated += needed;
+    }
+    for (const auto &library : libraries)
+      library->use(workspaces.empty() ? 0 : CUdeviceptr(workspaces.back()));
   }
 
   /// Executes what a library will once, so that it loads its kernels before they are recorded. What
-  /// that writes the run that follows writes again; a state may be read before, so none is written.
+  /// that writes the run that follows writes again.
   void warmUp(const std::vector<const Command *> &commands, int copy) {
     for (const Command *command : commands)
-      if (isExecutedByLibrary(*command) && command->result.buffer.region != Region::states &&
-          warm.insert(command).second)
+      if (isExecutedByLibrary(*command) && mayBeTried(*command) && warm.insert(command).second)
         runLibrary(*command, addressesOf(command->buffers, copy));
   }
 
   bool isExecutedByLibrary(const Command &command) const {
-    return (blas && blas->executes(command)) || (dnn && dnn->executes(command));
+    return std::any_of(libraries.begin(), libraries.end(),
+                       [&](const auto &library) { return library->executes(command); });
   }
   /// False where the command is left to the generated kernel.
   bool runLibrary(const Command &command, const std::vector<CUdeviceptr> &addresses) {
-    return (blas && blas->run(stream, command, addresses)) || (dnn && dnn->run(command, addresses));
+    return std::any_of(libraries.begin(), libraries.end(),
+                       [&](const auto &library) { return library->run(command, addresses); });
   }
 
   /// Everything but the inputs, which exist twice, and the accumulators, which few runs need.
@@ -284,7 +297,7 @@ private:
       for (const GroupMember &member : command->members)
         addressesOf(member.buffers, copy);
     }
-    prepareLibraries(commands);
+    prepareLibraries(commands, copy);
     warmUp(commands, copy);
     return gpu.capture(stream, [&] {
       for (const Command *command : commands)
@@ -348,8 +361,8 @@ private:
   Gpu gpu;
   const ProgramImage &image;
   Stream stream;
-  std::unique_ptr<Blas> blas; ///< null: generated kernels execute every product
-  std::unique_ptr<Dnn> dnn;   ///< null: and every convolution
+  std::vector<std::unique_ptr<CommandLibrary>> libraries; ///< generated kernels execute the rest
+  Tuning tuning;
   Module module;
   std::map<std::string, CUfunction> functions;
   std::array<DeviceMemory, kRegionCount> regions;

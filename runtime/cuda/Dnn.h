@@ -1,63 +1,52 @@
 //===- Dnn.h - convolutions by NVIDIA's cuDNN --------------------------------------------===//
 //
-// As Blas.h does for matrix products: where cuDNN 9 is there, it takes the convolutions and their
-// gradients that it can compute as exactly as generated kernels do: operands as they are, sums in
-// f32, one rounding at the end, the same bits in every run. Plans are made and memory is sized
-// before an entry point is recorded: some plans are compiled for seconds, and most runs need but a
-// few of a program's entry points.
+// Convolutions and their gradients, each as an operation graph (DnnGraph.h). The ways to execute
+// one are plans, for the engines that cuDNN's heuristic proposes. They are made before an entry
+// point is recorded, and for what runs: some are compiled for seconds, so that several threads make
+// them, and most runs need but a few of a program's entry points.
 //
 //===----------------------------------------------------------------------------===//
 
 #ifndef MPC_RUNTIME_CUDA_DNN_H
 #define MPC_RUNTIME_CUDA_DNN_H
 
-#include "runtime/core/Program.h"
+#include "runtime/cuda/CommandLibrary.h"
 #include "runtime/cuda/Gpu.h"
-#include <map>
-#include <memory>
-#include <set>
 
 struct cudnnContext; ///< cuDNN's handle
 
 namespace mpc::cuda {
 
-class Dnn {
+class Dnn : public CommandLibrary {
 public:
   /// cuDNN, for the program's convolutions, which it gives to `stream`; null where generated
   /// kernels execute all of them (openFor() in Libraries.h).
   static std::unique_ptr<Dnn> open(const Gpu &gpu, CUstream stream, const Program &program,
                                    const std::string &folder);
-  ~Dnn();
+  ~Dnn() override { forget(); }
 
-  std::string name() const; ///< "cuDNN 9.10"
-  bool executes(const Command &command) const { return plans.count(&command) != 0; }
-
-  /// Makes plans for those of the commands that are convolutions which the library computes
-  /// exactly, before they run first. Throws Error where memory or the GPU fails.
-  void prepare(const std::vector<const Command *> &commands);
-  /// What the convolutions so far prepared need beside their operands; to be given before they run.
-  /// Work of one stream may share it.
-  uint64_t workspaceBytes() const { return neededBytes; }
-  void use(CUdeviceptr memory) { workspace = memory; }
-
-  /// Gives a convolution or a gradient of one to the stream, with addresses of Command::buffers; a
-  /// gradient of a filter is left in the scratch where the command has a function that takes it
-  /// from there. False where it is left to the generated kernel. Throws Error where the library
-  /// fails.
-  bool run(const Command &command, const std::vector<CUdeviceptr> &addresses);
+  const char *title() const override { return "cuDNN"; }
+  int64_t version() const override;
+  const char *work() const override { return "convolution"; }
 
 private:
   struct Plan;
-  struct Made; ///< what is known of plans, by what they compute
+  class Search;
+  using Handle = Owned<cudnnContext *>;
 
-  explicit Dnn(cudnnContext *handle);
+  Dnn(const Gpu &gpu, CUstream stream, cudnnContext *handle);
+  std::string keyOf(const Command &command) const override;
+  void find(const std::vector<Problem *> &problems, bool all) override;
+  bool execute(const Way &way, const Command &command,
+               const std::vector<CUdeviceptr> &addresses) override;
+  /// Makes sure that a handle is there for this thread; false where there can be none.
+  bool start(Handle &handle) const;
 
-  Owned<cudnnContext *> handle;
-  std::set<const Command *> asked;
-  std::unique_ptr<Made> made;
-  std::map<const Command *, std::shared_ptr<Plan>> plans; ///< equal commands share one
-  uint64_t neededBytes = 0;
-  CUdeviceptr workspace = 0;
+  const Gpu &gpu;
+  CUstream stream;
+  /// One for each thread that makes plans, at one time. A plan is executed with the one that it was
+  /// made with.
+  std::vector<Handle> handles;
 };
 
 } // namespace mpc::cuda

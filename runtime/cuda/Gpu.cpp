@@ -71,9 +71,10 @@ Stream Gpu::stream() const {
   return {stream, [this](CUstream stream) { driver.cuStreamDestroy(stream); }};
 }
 
-Event Gpu::event() const {
+Event Gpu::event(bool isTimed) const {
   CUevent event = nullptr;
-  checkRun(driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "making an event failed");
+  checkRun(driver.cuEventCreate(&event, isTimed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING),
+           "making an event failed");
   return {event, [this](CUevent event) { driver.cuEventDestroy(event); }};
 }
 
@@ -207,6 +208,12 @@ void Gpu::synchronize(CUstream stream) const {
 
 void Gpu::synchronize(CUevent event) const {
   checkRun(driver.cuEventSynchronize(event), "the GPU failed");
+}
+
+double Gpu::milliseconds(CUevent from, CUevent to) const {
+  float milliseconds = 0;
+  checkRun(driver.cuEventElapsedTime(&milliseconds, from, to), "timing the GPU failed");
+  return milliseconds;
 }
 
 void Gpu::checkRun(CUresult result, const char *what) const {

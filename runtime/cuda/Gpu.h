@@ -35,12 +35,15 @@ public:
   uint64_t totalMemory() const { return total; }
   uint64_t freeMemory() const;
   int driverVersion() const { return driver.version(); }
+  /// Lets the calling thread work with the GPU, too: libraries ask for the context of a thread.
+  /// False where that fails.
+  bool makeCurrent() const { return driver.cuCtxSetCurrent(context) == CUDA_SUCCESS; }
 
   /// `bytes` of device memory, 256-byte aligned, not cleared. Throws Error with the sizes.
   DeviceMemory allocate(uint64_t bytes, const std::string &purpose) const;
   HostMemory allocateHost(uint64_t bytes) const;
   Stream stream() const;
-  Event event() const;
+  Event event(bool isTimed = false) const;
 
   /// Loads an image of kernels; PTX is compiled by the driver.
   Module load(const void *image) const;
@@ -67,6 +70,8 @@ public:
   void wait(CUstream stream, CUevent event) const; ///< work given later waits for the event
   void synchronize(CUstream stream) const;         ///< the host waits
   void synchronize(CUevent event) const;
+  /// Between two timed events that the GPU has reached.
+  double milliseconds(CUevent from, CUevent to) const;
 
 private:
   /// An error while work runs: it shows in whatever call comes next.

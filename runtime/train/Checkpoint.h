@@ -37,6 +37,8 @@ struct RunState {
   double epoch_loss = 0, epoch_count = 0; ///< Σ count·loss and Σ count of this epoch so far
   double best_loss = HUGE_VAL;            ///< of the validations so far
   int64_t validation_due = 0; ///< the epoch, from 1, whose validation a signal ended; 0: none
+
+  TunedChoices tuned; ///< how the device is to compute (Device::useTuned())
 };
 
 /// The hyperparameters by option name ("lr", "clip-norm", …).

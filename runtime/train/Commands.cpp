@@ -125,10 +125,12 @@ std::unique_ptr<Device> Commands::loadedDevice(const char *command) const {
   if (!common.checkpoint.empty())
     file = openCheckpoint(common.checkpoint);
   std::unique_ptr<Device> result = device();
-  if (file)
+  if (file) {
+    result->useTuned(file->state().tuned);
     loadCheckpoint(*file, program, *result, false);
-  else
+  } else {
     result->weightsChanged();
+  }
   return result;
 }
 

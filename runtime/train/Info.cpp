@@ -113,5 +113,8 @@ std::string mpc::checkpointText(const CheckpointFile &file) {
     text += ", loss scale " + numberText(state.loss_scale);
   if (std::isfinite(state.best_loss))
     text += ", best validation loss " + numberText(state.best_loss);
+  for (const auto &[where, ways] : state.tuned)
+    text += "\n  tuned for " + where.text() + ": " + std::to_string(ways.size()) +
+            (ways.size() == 1 ? " choice" : " choices");
   return text + "\n";
 }

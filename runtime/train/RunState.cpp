@@ -94,27 +94,51 @@ static void checkState(const RunState &s) {
   require(s.loss_scale > 0 && s.loss_scale <= 0x1p127, "loss_scale");
 }
 
+static json tunedToJson(const TunedChoices &choices) {
+  json list = json::array();
+  for (const auto &[where, ways] : choices)
+    list.push_back({{"gpu", where.gpu},
+                    {"driver", where.driver},
+                    {"library", where.library},
+                    {"version", where.version},
+                    {"ways", ways}});
+  return list;
+}
+
+static TunedChoices tunedFromJson(const json &list) {
+  TunedChoices choices;
+  for (const json &each : list) {
+    TunedFor where{each.at("gpu").get<std::string>(), each.at("driver").get<int64_t>(),
+                   each.at("library").get<std::string>(), each.at("version").get<int64_t>()};
+    choices[where] = each.at("ways").get<TunedWays>();
+  }
+  return choices;
+}
+
 json mpc::toJson(const RunState &s) {
-  return {{"precision", s.precision},
-          {"optimizer", s.optimizer},
-          {"loss_scale_mode", s.loss_scale_mode},
-          {"batch", s.batch},
-          {"samples", s.samples},
-          {"hyperparameters", toJson(s.hyper)},
-          {"steps", s.steps},
-          {"epochs", s.epochs},
-          {"step", s.step},
-          {"epoch", s.epoch},
-          {"position", s.position},
-          {"micro_batches", s.micro_batches},
-          {"applied_steps", s.applied_steps},
-          {"growth_tracker", s.growth_tracker},
-          {"loss_scale", s.loss_scale},
-          {"overflows", s.overflows},
-          {"epoch_loss", s.epoch_loss},
-          {"epoch_count", s.epoch_count},
-          {"best_loss", finiteOrNull(s.best_loss)},
-          {"validation_due", s.validation_due}};
+  json j{{"precision", s.precision},
+         {"optimizer", s.optimizer},
+         {"loss_scale_mode", s.loss_scale_mode},
+         {"batch", s.batch},
+         {"samples", s.samples},
+         {"hyperparameters", toJson(s.hyper)},
+         {"steps", s.steps},
+         {"epochs", s.epochs},
+         {"step", s.step},
+         {"epoch", s.epoch},
+         {"position", s.position},
+         {"micro_batches", s.micro_batches},
+         {"applied_steps", s.applied_steps},
+         {"growth_tracker", s.growth_tracker},
+         {"loss_scale", s.loss_scale},
+         {"overflows", s.overflows},
+         {"epoch_loss", s.epoch_loss},
+         {"epoch_count", s.epoch_count},
+         {"best_loss", finiteOrNull(s.best_loss)},
+         {"validation_due", s.validation_due}};
+  if (!s.tuned.empty())
+    j["tuned"] = tunedToJson(s.tuned);
+  return j;
 }
 
 RunState mpc::stateFromJson(const json &j) {
@@ -139,6 +163,8 @@ RunState mpc::stateFromJson(const json &j) {
   s.epoch_count = j.at("epoch_count").get<double>();
   s.best_loss = orInfinity(j.at("best_loss"));
   s.validation_due = j.value("validation_due", int64_t(0)); // not in files of earlier versions
+  if (j.contains("tuned"))
+    s.tuned = tunedFromJson(j.at("tuned"));
   checkState(s);
   return s;
 }

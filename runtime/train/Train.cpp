@@ -104,6 +104,10 @@ TrainingRun::TrainingRun(const Program &program, Device &device, const TrainOpti
     validData = Dataset::load(*options.valid, program, inputsOf(program, {"eval_step"}), false);
   state = resumed ? resumedState(program, options, *resumed, data.samples())
                   : freshState(program, options, data.samples());
+  if (!state.tuned.empty())
+    device.useTuned(state.tuned);
+  if (options.tune)
+    device.tune();
   plan = std::make_unique<EpochPlan>(program, state.hyper, data.samples());
   total = state.steps;
   if (total == 0 && __builtin_mul_overflow(state.epochs, plan->stepsPerEpoch, &total))
@@ -118,6 +122,7 @@ TrainingRun::TrainingRun(const Program &program, Device &device, const TrainOpti
     requireEntry(program, "eval_step", "--valid");
     evaluator = std::make_unique<Evaluator>(program, device, *validData);
   }
+  device.addTuned(state.tuned); // all that this run executes has been prepared
 }
 
 /// Locked before anything in it is looked at: a run that ends there may still write.
@@ -201,6 +206,8 @@ void TrainingRun::start() {
                    " (parameters and optimizer " + regionText(Region::states) + ", step " +
                    regionText(Region::arena) + ", gradients " + regionText(Region::gradients) +
                    ")");
+  if (std::string tuning = device.describeTuning(); !tuning.empty())
+    progress->line(tuning);
   progress->begin(state.step);
   firstStep = state.step;
   savedStep = options.resume ? state.step : -1;
@@ -417,6 +424,8 @@ void TrainingRun::writeEnd(const char *reason, int64_t step) {
   });
   line.add("library_commands", static_cast<int64_t>(commands.size()) - generated);
   line.add("generated_commands", generated);
+  if (std::string tuning = device.describeTuning(); !tuning.empty())
+    line.add("tuning", tuning);
   metrics.write(line);
   metrics.close();
 }

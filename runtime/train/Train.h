@@ -22,6 +22,7 @@ struct TrainOptions {
   int64_t checkpointEvery = 0;   ///< steps; 0: each epoch
   int64_t keep = 3;
   bool resume = false, overwrite = false;
+  bool tune = false;     ///< time products and convolutions
   int64_t stopAfter = 0; ///< steps of this call; 0: to the end
   std::string metrics;
   int64_t logEvery = 100;

@@ -393,6 +393,27 @@ TEST_P(Checkpoints, StatesThatNoRunHasAreRefused) {
   EXPECT_CONTAINS(refusal([](RunState &s) { s.position = 50; }), "sample 50 of an epoch of 50");
 }
 
+// How a device is to compute is part of a run; it passes through one that has nothing to tune.
+TEST_P(Checkpoints, TunedChoicesStay) {
+  ASSERT_EQ(train({"--lr", "0.1", "--steps", "4", "--stop-after", "2", "--out", "@a"}), 0);
+  CheckpointFolder checkpoints(folder / "a");
+  EXPECT_EQ(readBytes(checkpoints.stepPath(2)).find("tuned"), std::string::npos);
+  RunState state = CheckpointFile(checkpoints.stepPath(2)).state();
+  state.tuned[{"a GPU", 12090, "cuBLASLt", 120900}] = {{"8 x 4ᵀ", "00ff"}, {"8 x 5", ""}};
+  state.tuned[{"a GPU", 12090, "cuDNN", 91002}] = {{"image 3x3", "engine 5, knobs 2=32"}};
+  FakeDevice fake(program, options);
+  writeCheckpoint(checkpoints.stepPath(2), program, fake, state);
+  ASSERT_EQ(train({"--out", "@a", "--resume"}), 0);
+  EXPECT_EQ(CheckpointFile(checkpoints.stepPath(4)).state().tuned, state.tuned);
+  ASSERT_EQ(run({"info", "--checkpoint", "@a"}), 0);
+  EXPECT_CONTAINS(out, "tuned for a GPU with a driver of CUDA 12.9 and cuBLASLt 12.9.0: 2 choices");
+}
+
+TEST_P(Checkpoints, NothingIsTunedOnTheCpu) {
+  EXPECT_EQ(train({"--lr", "0.1", "--steps", "4", "--tune"}), 2);
+  EXPECT_CONTAINS(err, "--tune is for GPUs: this program was compiled for the CPU");
+}
+
 // A full disk, here a limit on file sizes: a message, what was there stays, nothing is left over.
 TEST_P(Checkpoints, AFullDiskKeepsThePreviousCheckpoint) {
   ASSERT_EQ(train({"--lr", "0.1", "--steps", "1", "--out", "@a"}), 0);

@@ -148,7 +148,7 @@ TEST(CudaDnn, PlansThatFail) {
         c.prepare(); // it is not asked again
         EXPECT_FALSE(c.dnn->executes(c.command()));
       },
-      {{"MPC_SIM_FAULT", "plan:1"}});
+      {{"MPC_SIM_FAULT", "plan:1,plan:2"}});
   EXPECT_NE(said.find("note: cuDNN makes no plan for the convolution of 'conv1': "
                       "CUDNN_STATUS_INTERNAL_ERROR; "),
             std::string::npos)

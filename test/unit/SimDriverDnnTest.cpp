@@ -1,8 +1,10 @@
 //===- SimDriverDnnTest.cpp - the simulated cuDNN: what it computes -------------------------===//
 
 #include "SimDriverDnnSupport.h"
+#include <atomic>
 #include <cfloat>
 #include <filesystem>
+#include <thread>
 
 namespace fs = std::filesystem;
 using namespace mpc::test;
@@ -246,7 +248,7 @@ TEST(SimDnn, PlansThatCannotBeMade) {
   WantedConvolution odd = wanted(0, CUDNN_DATA_HALF);
   odd.c = 3;
   onConvolution(odd, [&](SimConvolution &c) {
-    EXPECT_EQ(statuses(c), (std::vector{kDone, CUDNN_STATUS_NOT_SUPPORTED_SHAPE, kDone}));
+    EXPECT_EQ(statuses(c), (std::vector{kDone, CUDNN_STATUS_NOT_SUPPORTED_SHAPE, kDone, kDone}));
     expectExact(c);
   });
   WantedConvolution gradient = wanted(2, CUDNN_DATA_HALF);
@@ -264,9 +266,74 @@ TEST(SimDnn, PlansThatCannotBeMade) {
   padded.post = {1, 2};
   padded.isFilterLast = false;
   onConvolution(padded, [&](SimConvolution &c) {
-    EXPECT_EQ(statuses(c), (std::vector{kDone, CUDNN_STATUS_NOT_SUPPORTED_PADDING, kDone}));
+    EXPECT_EQ(statuses(c), (std::vector{kDone, CUDNN_STATUS_NOT_SUPPORTED_PADDING, kDone, kDone}));
     expectExact(c);
   });
+}
+
+// The last offer is the engine before it with a knob turned: it adds in another order.
+TEST(SimDnn, Knobs) {
+  onConvolution(wanted(0), [](SimConvolution &c) {
+    std::vector<Dnn> offers = c.offers();
+    std::vector<std::vector<uint8_t>> results;
+    for (Dnn configuration : {offers[offers.size() - 2], offers.back()}) {
+      EXPECT_EQ(c.run(c.finalized(c.plan(configuration))), kDone);
+      EXPECT_LE(c.error(), 1);
+      results.push_back(c.download());
+      EXPECT_EQ(c.get<int64_t>(c.engineOf(configuration), CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
+                               CUDNN_TYPE_INT64),
+                List{0});
+    }
+    EXPECT_NE(results[0], results[1]);
+    Dnn knob = c.create(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+    int64_t count = 0;
+    EXPECT_EQ(c.cudnnBackendGetAttribute(offers.back(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &knob),
+              kDone);
+    EXPECT_EQ(count, 1);
+    EXPECT_EQ(c.get<int64_t>(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64), List{32});
+    // The same by hand; another value, or another engine's, is none.
+    auto configure = [&](int64_t value, Dnn engine) {
+      Dnn turned = c.create(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+      EXPECT_EQ(c.set(turned, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE,
+                      std::vector{CUDNN_KNOB_TYPE_TILE_SIZE}),
+                kDone);
+      EXPECT_EQ(c.set(turned, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, List{value}), kDone);
+      Dnn made = c.create(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+      EXPECT_EQ(c.set(made, CUDNN_ATTR_ENGINECFG_ENGINE, engine), kDone);
+      EXPECT_EQ(c.set(made, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, c.finalized(turned)), kDone);
+      return c.cudnnBackendFinalize(made);
+    };
+    EXPECT_EQ(configure(32, c.engineOf(offers.back())), kDone);
+    EXPECT_EQ(configure(33, c.engineOf(offers.back())), CUDNN_STATUS_BAD_PARAM);
+    EXPECT_EQ(configure(32, c.engineOf(offers.front())), CUDNN_STATUS_BAD_PARAM);
+  });
+}
+
+// While one makes a plan with it.
+TEST(SimDnn, AHandleIsForOneThreadAtATime) {
+  std::string said = onConvolution(wanted(0),
+                                   [](SimConvolution &c) {
+                                     Dnn plan = c.plan(c.offers().back());
+                                     std::atomic<bool> isDone = false;
+                                     std::thread other([&] {
+                                       c.gpu.ok(c.gpu.cuCtxSetCurrent(c.gpu.context));
+                                       EXPECT_EQ(c.cudnnBackendFinalize(plan), kDone);
+                                       isDone = true;
+                                     });
+                                     cudnnStatus_t status = kDone;
+                                     while (!isDone && status == kDone)
+                                       status = c.cudnnSetStream(c.handle, c.stream);
+                                     EXPECT_EQ(status, CUDNN_STATUS_EXECUTION_FAILED);
+                                     other.join();
+                                     EXPECT_EQ(c.cudnnSetStream(c.handle, c.stream), kDone);
+                                     // A handle of its own serves.
+                                     cudnnHandle_t own = nullptr;
+                                     EXPECT_EQ(c.cudnnCreate(&own), kDone);
+                                     EXPECT_EQ(c.cudnnSetStream(own, c.stream), kDone);
+                                   },
+                                   {{"MPC_SIM_PLAN_MILLISECONDS", "200"}});
+  expectSaid(said, "cudnnSetStream: another thread uses the handle at the same time");
 }
 
 TEST(SimDnn, EnginesByTheirNumber) {

@@ -170,8 +170,9 @@ TEST(SimDriverEvents, StandForWhatWasInTheStream) {
   });
 }
 
+// By a clock of its own: work takes 100 microseconds, or what MPC_SIM_TIMES says.
 TEST(SimDriverEvents, ElapsedTime) {
-  onGpu([](SimGpu &gpu) {
+  auto body = [](SimGpu &gpu, float expected) {
     CUstream stream = gpu.stream();
     CUevent start = gpu.event(), end = gpu.event(), plain = gpu.event(CU_EVENT_DISABLE_TIMING);
     float time = -1;
@@ -182,10 +183,23 @@ TEST(SimDriverEvents, ElapsedTime) {
     EXPECT_EQ(gpu.cuEventElapsedTime(&time, start, end), CUDA_ERROR_NOT_READY);
     EXPECT_EQ(gpu.cuStreamSynchronize(stream), CUDA_SUCCESS);
     EXPECT_EQ(gpu.cuEventElapsedTime(&time, start, end), CUDA_SUCCESS);
-    EXPECT_GT(time, 0);
+    EXPECT_FLOAT_EQ(time, expected);
     EXPECT_EQ(gpu.cuEventElapsedTime(&time, start, plain), CUDA_ERROR_INVALID_HANDLE);
     EXPECT_EQ(gpu.cuEventElapsedTime(nullptr, start, end), CUDA_ERROR_INVALID_VALUE);
-  });
+  };
+  onGpu([&](SimGpu &gpu) { body(gpu, 0.1F); });
+  onGpu([&](SimGpu &gpu) { body(gpu, 0.0075F); }, {{"MPC_SIM_TIMES", "nothing:7.5,kernel:3"}});
+  onGpu([&](SimGpu &gpu) { body(gpu, 0.003F); }, {{"MPC_SIM_TIMES", "copy:7.5,kernel:3"}});
+}
+
+TEST(SimDriverEvents, TimesThatAreNone) {
+  for (const char *times : {"", "kernel", "kernel:", ":5", "kernel:0", "kernel:-1", "kernel:5,"}) {
+    std::string said = inProcess({{"MPC_SIM_TIMES", times}}, [] {
+      SimDriver driver;
+      EXPECT_EQ(driver.cuInit(0), CUDA_ERROR_INVALID_VALUE);
+    });
+    expectSaid(said, "is not a list such as kernel:50,");
+  }
 }
 
 //===- Races ------------------------------------------------------------------------------===//

@@ -31,7 +31,6 @@
   X(cuStreamQuery)                                                                                 \
   X(cuStreamIsCapturing)                                                                           \
   X(cuEventQuery)                                                                                  \
-  X(cuEventElapsedTime)                                                                            \
   X(cuFuncGetAttribute)                                                                            \
   X(cuFuncGetParamInfo)                                                                            \
   X(cuFuncLoad)

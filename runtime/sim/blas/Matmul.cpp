@@ -202,7 +202,30 @@ std::vector<Algorithm> algorithms(const Problem &p, const Handle &handle,
       }
   }
   all.push_back(plain);
+  // The last one: a caller that measures may prefer it. Nothing has to be stored between its parts.
+  if (p.k > 1) {
+    all.push_back(plain);
+    all.back().splits = 2;
+  }
   return all;
+}
+
+/// For MPC_SIM_TIMES.
+std::string nameOf(const Algorithm &algorithm) {
+  if (algorithm.isHalfSum)
+    return "cublasLt-half-sums";
+  if (algorithm.isTensorFloat)
+    return "cublasLt-tf32";
+  switch (algorithm.scheme) {
+  case CUBLASLT_REDUCTION_SCHEME_INPLACE:
+    return "cublasLt-split-in-place";
+  case CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE:
+    return "cublasLt-split-in-result";
+  case CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE:
+    return "cublasLt-split";
+  default:
+    return algorithm.splits > 1 ? "cublasLt-halves" : "cublasLt-plain";
+  }
 }
 } // namespace
 
@@ -354,6 +377,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     LibraryWork work;
     work.name = "a product of " + std::to_string(p.m) + " x " + std::to_string(p.n) + " x " +
                 std::to_string(p.k) + " by cuBLASLt";
+    work.algorithm = nameOf(algorithm);
     touch(work.touched, p.a, a, /*isWritten=*/false);
     touch(work.touched, p.b, b, /*isWritten=*/false);
     if (operands.beta != 0)

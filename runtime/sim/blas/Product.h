@@ -10,6 +10,7 @@
 #define MPC_RUNTIME_SIM_BLAS_PRODUCT_H
 
 #include "runtime/sim/blas/Objects.h"
+#include <type_traits>
 
 namespace mpc::sim::blas {
 
@@ -34,8 +35,10 @@ struct Algorithm {
   bool isHalfSum = false;                                 ///< in halves
   bool isTensorFloat = false;                             ///< from operands of 10 bits
   std::array<uint16_t, 4> alignments{256, 256, 256, 256}; ///< that A, B, C and D have to have
+  std::array<uint16_t, 3> unused{};                       ///< so that equal ones have equal bytes
   uint64_t workspaceBytes = 0;
 };
+static_assert(std::has_unique_object_representations_v<Algorithm>);
 
 struct Operands {
   const void *a = nullptr, *b = nullptr, *c = nullptr, *bias = nullptr;

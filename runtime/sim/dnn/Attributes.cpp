@@ -152,7 +152,7 @@ constexpr DescriptorKind kKinds[] = {
     {CUDNN_BACKEND_ENGINE_DESCRIPTOR, kEngine},
     {CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kConfiguration},
     {CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, kKnobChoice},
-    {CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR, {}}, // no engine has any
+    {CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR, {}}, // no engine tells of its own
     {CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, kPlan},
     {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, kVariantPack}};
 
@@ -363,7 +363,8 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t handle) {
     auto *entry = library.descriptors.find(handle);
     if (!entry)
       return refuse(CUDNN_STATUS_BAD_PARAM, "%s: there is no such descriptor", kName);
-    Descriptor &descriptor = **entry;
+    std::shared_ptr<Descriptor> held = *entry; // while other calls go on
+    Descriptor &descriptor = *held;
     if (descriptor.isFinalized)
       return refuse(CUDNN_STATUS_BAD_PARAM, "%s: the descriptor is finalized already", kName);
     for (const Rule &rule : findKind(descriptor.type)->rules)

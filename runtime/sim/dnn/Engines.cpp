@@ -101,11 +101,14 @@ int64_t noParts(const Problem &) { return 0; }
 
 const Engine kEngines[] = {
     {.name = "generic",
+     .timed = "cudnn-generic",
      .numericalNotes = {CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP},
      .isOffered = isBuiltIn,
      .arithmetic = exact,
-     .parts = noParts},
+     .parts = noParts,
+     .tile = 32},
     {.name = "tensor cores",
+     .timed = "cudnn-tensor-cores",
      .numericalNotes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE},
      .isOffered =
          [](const Problem &p, int capability) {
@@ -118,6 +121,7 @@ const Engine kEngines[] = {
      },
      .isSymmetric = true},
     {.name = "tensor cores, compiled when the plan is made",
+     .timed = "cudnn-compiled",
      .numericalNotes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE},
      .behaviorNotes = {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION,
                        CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API},
@@ -129,6 +133,7 @@ const Engine kEngines[] = {
      .parts = noParts,
      .channels = 2},
     {.name = "TF32",
+     .timed = "cudnn-tf32",
      .numericalNotes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE},
      .isOffered =
          [](const Problem &p, int capability) {
@@ -138,12 +143,14 @@ const Engine kEngines[] = {
      .arithmetic = [](const Problem &) { return Arithmetic{.operandBits = 10}; },
      .parts = noParts},
     {.name = "operands as bfloat16",
+     .timed = "cudnn-bfloat16",
      .numericalNotes = {CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS},
      .isOffered = [](const Problem &p,
                      int capability) { return !isHalf(p) && isBuiltIn(p, capability); },
      .arithmetic = [](const Problem &) { return Arithmetic{.operandBits = 7}; },
      .parts = noParts},
     {.name = "sums in half precision",
+     .timed = "cudnn-half-sums",
      .numericalNotes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
                         CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION},
      .isOffered =
@@ -156,6 +163,7 @@ const Engine kEngines[] = {
          },
      .parts = noParts},
     {.name = "sums in the result, in any order",
+     .timed = "cudnn-unordered",
      .numericalNotes = {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC},
      .isOffered =
          [](const Problem &p, int capability) {
@@ -167,6 +175,7 @@ const Engine kEngines[] = {
          },
      .parts = noParts},
     {.name = "Winograd",
+     .timed = "cudnn-winograd",
      .numericalNotes = {CUDNN_NUMERICAL_NOTE_WINOGRAD, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4},
      .isOffered =
          [](const Problem &p, int capability) {
@@ -178,6 +187,7 @@ const Engine kEngines[] = {
      .arithmetic = [](const Problem &) { return Arithmetic{.operandBits = 14}; },
      .parts = noParts},
     {.name = "what a later version adds",
+     .timed = "cudnn-later",
      .numericalNotes = {CUDNN_NUMERICAL_NOTE_TYPE_COUNT}, // that callers do not know
      .isOffered = [](const Problem &p,
                      int capability) { return !isHalf(p) && isBuiltIn(p, capability); },
@@ -190,13 +200,22 @@ constexpr int64_t kOrder[] = {3, 4, 5, 6, 7, 8, 2, 1, kGeneric};
 
 std::span<const Engine> engines() { return kEngines; }
 
-std::vector<int64_t> offered(const Problem &problem, int capability, cudnnBackendHeurMode_t mode) {
-  std::vector<int64_t> found;
+std::vector<Offer> offered(const Problem &problem, int capability, cudnnBackendHeurMode_t mode) {
+  bool isFallback = mode == CUDNN_HEUR_MODE_FALLBACK;
+  std::vector<Offer> found;
   for (int64_t index : kOrder)
-    if ((mode != CUDNN_HEUR_MODE_FALLBACK || index == kGeneric) &&
-        kEngines[index].isOffered(problem, capability))
-      found.push_back(index);
+    if ((!isFallback || index == kGeneric) && kEngines[index].isOffered(problem, capability))
+      found.push_back({index, 0});
+  // With its knob turned, an engine is another one for a caller that measures.
+  for (int64_t index : kOrder)
+    if (!isFallback && kEngines[index].tile && kEngines[index].isOffered(problem, capability))
+      found.push_back({index, kEngines[index].tile});
   return found;
+}
+
+int64_t tileOf(const Descriptor &configuration) {
+  const Descriptor *knob = configuration.descriptor(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES);
+  return knob ? knob->one<int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE) : 0;
 }
 
 cudnnStatus_t checkPlan(const Engine &engine, const Problem &p) {

@@ -9,7 +9,8 @@
 namespace mpc::sim::dnn {
 
 struct Engine {
-  const char *name; ///< for messages
+  const char *name;  ///< for messages
+  const char *timed; ///< for MPC_SIM_TIMES
   std::vector<cudnnBackendNumericalNote_t> numericalNotes = {};
   std::vector<cudnnBackendBehaviorNote_t> behaviorNotes = {};
   /// Whether the heuristics offer it.
@@ -20,6 +21,9 @@ struct Engine {
   // Without these no plan is made.
   int64_t channels = 1;     ///< of x and y (in a group) come in this many
   bool isSymmetric = false; ///< the same padding on both sides
+  /// Of its one knob, CUDNN_KNOB_TYPE_TILE_SIZE: how many products it adds up before the next ones.
+  /// 0: it has none.
+  int64_t tile = 0;
 
   bool isCompiled() const { return !behaviorNotes.empty(); }
   int64_t workspaceBytes(const Problem &p) const {
@@ -30,8 +34,16 @@ struct Engine {
 /// All of them; an engine's place is its global index.
 std::span<const Engine> engines();
 
-/// The indices of those for a convolution, in the order of the heuristics: the careless ones first.
-std::vector<int64_t> offered(const Problem &problem, int capability, cudnnBackendHeurMode_t mode);
+/// An engine, and the value of its knob; 0: as it is without.
+struct Offer {
+  int64_t engine = 0, tile = 0;
+};
+
+/// What there is for a convolution, in the order of the heuristics: the careless ones first.
+std::vector<Offer> offered(const Problem &problem, int capability, cudnnBackendHeurMode_t mode);
+
+/// The value of the knob in a configuration; 0 where it is not turned.
+int64_t tileOf(const Descriptor &configuration);
 
 /// What an engine finds out when a plan is made.
 cudnnStatus_t checkPlan(const Engine &engine, const Problem &problem);

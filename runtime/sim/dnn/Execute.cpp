@@ -16,7 +16,16 @@ struct Plan {
   std::shared_ptr<const Descriptor> descriptor;
   std::shared_ptr<const Problem> problem;
   const Engine *engine = nullptr;
+  int64_t tile = 0; ///< tileOf()
   int64_t workspaceBytes = 0;
+
+  Arithmetic arithmetic() const {
+    Arithmetic result = engine->arithmetic(*problem);
+    if (tile)
+      result.partDepth = tile;
+    return result;
+  }
+  std::string timed() const { return engine->timed + (tile ? "-" + std::to_string(tile) : ""); }
 };
 
 struct Pack {
@@ -54,8 +63,9 @@ cudnnStatus_t findPlan(const Handle &handle, cudnnBackendDescriptor_t descriptor
   if (cudnnStatus_t status =
           findFinalized(descriptor, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, plan.descriptor))
     return status;
-  const Descriptor &engine = *plan.descriptor->descriptor(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)
-                                  ->descriptor(CUDNN_ATTR_ENGINECFG_ENGINE);
+  const Descriptor &configuration =
+      *plan.descriptor->descriptor(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+  const Descriptor &engine = *configuration.descriptor(CUDNN_ATTR_ENGINECFG_ENGINE);
   const Descriptor &graph = *engine.descriptor(CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
   Handle *own = library().handles.find(graph.one<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE));
   if (!own || own->context != handle.context)
@@ -63,6 +73,7 @@ cudnnStatus_t findPlan(const Handle &handle, cudnnBackendDescriptor_t descriptor
                   "%s: the plan was made with a handle of another context, or a dead one", kName);
   plan.problem = graph.problem;
   plan.engine = &engines()[engine.one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX)];
+  plan.tile = tileOf(configuration);
   plan.workspaceBytes = plan.descriptor->one<int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
   return CUDNN_STATUS_SUCCESS;
 }
@@ -162,6 +173,7 @@ LibraryWork workOf(const Plan &plan, const Pack &pack) {
   LibraryWork work;
   work.name = std::string(kKinds[static_cast<int>(p.kind)]) + " of " + shapeOf(p.x) + " and " +
               shapeOf(p.w) + " by cuDNN";
+  work.algorithm = plan.timed();
   auto touch = [&](const Tensor &tensor, bool isWritten) {
     std::vector<Touched> pieces = touchedBy(tensor, pack.find(tensor), isWritten);
     work.touched.insert(work.touched.end(), pieces.begin(), pieces.end());
@@ -177,14 +189,15 @@ LibraryWork workOf(const Plan &plan, const Pack &pack) {
                             p.bias ? pack.find(*p.bias) : nullptr, pack.find(p.result)};
   // The code that a plan has compiled goes with it, whatever graph has captured it.
   std::weak_ptr<const Descriptor> code = plan.descriptor;
-  work.run = [problem = plan.problem, engine = plan.engine, addresses, code, name = work.name,
+  work.run = [problem = plan.problem, isCompiled = plan.engine->isCompiled(),
+              arithmetic = plan.arithmetic(), addresses, code, name = work.name,
               written = touchedBy(p.result, addresses.result, /*isWritten=*/true),
               workspace = pack.workspace, bytes = plan.workspaceBytes] {
     static std::atomic<uint64_t> runs = 0;
     if (bytes > 0)
       std::memset(workspace, 0xFF, bytes);
-    if (!engine->isCompiled() || !code.expired()) {
-      convolve(*problem, engine->arithmetic(*problem), addresses, runs++);
+    if (!isCompiled || !code.expired()) {
+      convolve(*problem, arithmetic, addresses, runs++);
       return;
     }
     refuse(CUDNN_STATUS_EXECUTION_FAILED,
@@ -201,8 +214,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handleNumber, cudnnBackendDescri
                                   cudnnBackendDescriptor_t packHandle) {
   return call([&](Library &library) {
     Handle *handle = library.handles.find(handleNumber);
-    if (!handle)
-      return refuse(CUDNN_STATUS_BAD_PARAM, "%s: there is no such handle", kName);
+    if (cudnnStatus_t status = checkHandle(kName, handle))
+      return status;
     Plan plan;
     Pack pack;
     if (cudnnStatus_t status = findPlan(*handle, planHandle, plan))

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <cfloat>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
 
 namespace mpc::sim::dnn {
 
@@ -142,14 +145,31 @@ cudnnStatus_t finalizeGraph(Descriptor &d) {
   return CUDNN_STATUS_SUCCESS;
 }
 
+/// That a graph was made with.
+Handle *handleOf(const Descriptor &graph) {
+  return library().handles.find(graph.one<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE));
+}
+
 /// Of the device that a graph is for, 10 · major + minor.
 cudnnStatus_t findCapability(const Descriptor &graph, int &capability) {
-  Handle *handle =
-      library().handles.find(graph.one<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE));
-  if (!handle)
-    return refuse(CUDNN_STATUS_BAD_PARAM, "%s: the graph's handle was destroyed", kName);
+  const Handle *handle = handleOf(graph);
+  if (cudnnStatus_t status = checkHandle(kName, handle))
+    return status;
   capability = handle->capability;
   return CUDNN_STATUS_SUCCESS;
+}
+
+/// To make a plan takes time, in which other threads' calls go on, with other handles.
+void takeTime(Handle &handle) {
+  const char *milliseconds = std::getenv("MPC_SIM_PLAN_MILLISECONDS");
+  std::chrono::milliseconds time(milliseconds ? std::strtol(milliseconds, nullptr, 10) : 0);
+  handle.user = std::this_thread::get_id();
+  library().mutex.unlock();
+  mpc_sim_trace("a plan begins");
+  std::this_thread::sleep_for(time);
+  mpc_sim_trace("a plan ends");
+  library().mutex.lock();
+  handle.user = {};
 }
 
 cudnnStatus_t finalizeEngine(Descriptor &d) {
@@ -171,10 +191,18 @@ cudnnStatus_t finalizeEngine(Descriptor &d) {
 }
 
 cudnnStatus_t finalizeConfiguration(Descriptor &d) {
-  auto choices = d.values.find(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES);
-  if (choices != d.values.end() && choices->second.count > 0)
-    return refuse(CUDNN_STATUS_BAD_PARAM, "%s: the engine has no knobs", kName);
   const Descriptor &engine = *d.descriptor(CUDNN_ATTR_ENGINECFG_ENGINE);
+  auto choices = d.values.find(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES);
+  if (choices != d.values.end() && choices->second.count > 0) {
+    const Engine &own = engines()[engine.one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX)];
+    const Descriptor &knob = *d.descriptor(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES);
+    if (choices->second.count > 1 || !own.tile ||
+        knob.one<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE) !=
+            CUDNN_KNOB_TYPE_TILE_SIZE ||
+        tileOf(d) != own.tile)
+      return refuse(CUDNN_STATUS_BAD_PARAM, "%s: the engine '%s' has no such knob", kName,
+                    own.name);
+  }
   const Problem &problem = *engine.descriptor(CUDNN_ATTR_ENGINE_OPERATION_GRAPH)->problem;
   d.set(
       CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE,
@@ -193,13 +221,21 @@ cudnnStatus_t finalizeHeuristics(Descriptor &d) {
   if (cudnnStatus_t status = findCapability(*graph, capability))
     return status;
   std::vector<std::shared_ptr<const Descriptor>> results;
-  for (int64_t index : offered(*graph->problem, capability, mode)) {
+  for (auto [index, tile] : offered(*graph->problem, capability, mode)) {
     auto engine = std::make_shared<Descriptor>(), result = std::make_shared<Descriptor>();
     engine->type = CUDNN_BACKEND_ENGINE_DESCRIPTOR;
     engine->set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, {graph});
     engine->set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, std::vector<int64_t>{index});
     result->type = CUDNN_BACKEND_ENGINECFG_DESCRIPTOR;
     result->set(CUDNN_ATTR_ENGINECFG_ENGINE, {engine});
+    if (tile) {
+      auto knob = std::make_shared<Descriptor>();
+      knob->type = CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR;
+      knob->set(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, std::vector{CUDNN_KNOB_TYPE_TILE_SIZE});
+      knob->set(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, std::vector<int64_t>{tile});
+      knob->isFinalized = true;
+      result->set(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, {knob});
+    }
     for (const std::shared_ptr<Descriptor> &each : {engine, result}) {
       if (cudnnStatus_t status = finalize(*each))
         return status;
@@ -219,6 +255,9 @@ cudnnStatus_t finalizePlan(Descriptor &d) {
   if (mpc_sim_check_unsafe("cudnnBackendFinalize") != CUDA_SUCCESS)
     return refuse(CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER,
                   "%s: a plan cannot be made now, during a capture or behind an error", kName);
+  if (cudnnStatus_t status = checkHandle(kName, handleOf(graph)))
+    return status;
+  takeTime(*handleOf(graph));
   if (cudnnStatus_t status =
           checkPlan(engines()[engine.one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX)], *graph.problem))
     return status;

@@ -57,6 +57,16 @@ cudnnStatus_t decline(cudnnStatus_t status, const char *format, ...) {
   return status;
 }
 
+cudnnStatus_t checkHandle(const char *function, const Handle *handle) {
+  if (!handle)
+    return refuse(CUDNN_STATUS_BAD_PARAM, "%s: there is no such handle, or it was destroyed",
+                  function);
+  if (handle->user != std::thread::id() && handle->user != std::this_thread::get_id())
+    return refuse(CUDNN_STATUS_EXECUTION_FAILED,
+                  "%s: another thread uses the handle at the same time", function);
+  return CUDNN_STATUS_SUCCESS;
+}
+
 } // namespace mpc::sim::dnn
 
 size_t cudnnGetVersion() {
@@ -128,17 +138,18 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
   return call([&](Library &library) {
     if (mpc_sim_check_unsafe("cudnnDestroy") == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
       return CUDNN_STATUS_INTERNAL_ERROR;
-    if (library.handles.remove(handle))
-      return CUDNN_STATUS_SUCCESS;
-    return refuse(CUDNN_STATUS_BAD_PARAM, "cudnnDestroy: there is no such handle");
+    if (cudnnStatus_t status = checkHandle("cudnnDestroy", library.handles.find(handle)))
+      return status;
+    library.handles.remove(handle);
+    return CUDNN_STATUS_SUCCESS;
   });
 }
 
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   return call([&](Library &library) {
     Handle *found = library.handles.find(handle);
-    if (!found)
-      return refuse(CUDNN_STATUS_BAD_PARAM, "cudnnSetStream: there is no such handle");
+    if (cudnnStatus_t status = checkHandle("cudnnSetStream", found))
+      return status;
     found->stream = stream;
     return CUDNN_STATUS_SUCCESS;
   });

@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <thread>
 
 namespace mpc::sim::dnn {
 
@@ -26,6 +27,7 @@ struct Handle {
   CUcontext context = nullptr;
   int capability = 0; ///< 10 · major + minor
   cudaStream_t stream = nullptr;
+  std::thread::id user; ///< a thread that makes a plan with it now
 };
 
 struct Descriptor;
@@ -104,6 +106,10 @@ template <typename Body> cudnnStatus_t call(Body body) {
     return CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
   }
 }
+
+/// Refuses a call with a handle that is none (null), or that another thread uses at this moment: a
+/// handle is for one thread at a time.
+cudnnStatus_t checkHandle(const char *function, const Handle *handle); // Handles.cpp
 
 /// Checks a descriptor's attributes against each other, and adds those that follow from them.
 cudnnStatus_t finalize(Descriptor &descriptor); // Finalize.cpp

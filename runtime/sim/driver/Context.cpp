@@ -242,7 +242,7 @@ CUresult CUDAAPI cuDeviceGetName(char *name, int bytes, CUdevice handle) {
   return onDevice(handle, [&](Device &) {
     if (!name || bytes <= 0)
       return CUDA_ERROR_INVALID_VALUE;
-    std::snprintf(name, bytes, "simulated GPU");
+    std::snprintf(name, bytes, "%s", driver().settings.name.c_str());
     return CUDA_SUCCESS;
   });
 }

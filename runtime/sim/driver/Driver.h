@@ -19,7 +19,6 @@
 #include "runtime/sim/driver/Races.h"
 #include "runtime/sim/driver/Settings.h"
 #include <bit>
-#include <chrono>
 #include <cstdio>
 #include <deque>
 #include <mutex>
@@ -101,7 +100,7 @@ struct Recording {
   Stream *stream = nullptr; ///< valid until isDone
   bool isDone = false;
   Clock clock;
-  std::chrono::steady_clock::time_point time; ///< when it was reached
+  double time = 0; ///< when it was reached, by Context::microseconds
 };
 
 struct Node {
@@ -180,6 +179,7 @@ struct Context {
   uint32_t lanes = 1, streamNumbers = 1;       ///< the next ones
   Clock host;                                  ///< what the program has waited for
   RaceLog races;
+  double microseconds = 0; ///< that all work so far has taken: the simulated clock
   std::vector<std::shared_ptr<Capture>> captures; ///< that have not ended
 
   // Queues.cpp
@@ -220,6 +220,8 @@ private:
   bool failKernel(const std::string &name);
   bool isLive(const void *address, size_t bytes, const char *what);
   std::string describe(const Work &work, uint32_t lane) const;
+  /// By the simulated clock: work takes the same time in every run.
+  static double microsecondsOf(const Work &work);
   void fail(CUresult error, const std::string &text);
 };
 

@@ -31,3 +31,8 @@ bool mpc_sim_strikes(Fault fault) {
   std::lock_guard lock(driver().mutex);
   return driver().strikes(fault);
 }
+
+void mpc_sim_trace(const char *line) {
+  std::lock_guard lock(driver().mutex);
+  driver().trace(line);
+}

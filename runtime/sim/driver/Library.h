@@ -18,6 +18,7 @@ namespace mpc::sim {
 
 struct LibraryWork {
   std::string name;             ///< for messages: "cublasLtMatmul 64x128x784"
+  std::string algorithm;        ///< for MPC_SIM_TIMES: "cublasLt-plain"
   std::vector<Touched> touched; ///< all bytes that it reads or writes
   std::function<void()> run;    ///< may call nothing of the driver
 };
@@ -33,6 +34,8 @@ CUresult mpc_sim_enqueue(CUcontext context, CUstream stream, const mpc::sim::Lib
 CUresult mpc_sim_check_unsafe(const char *function);
 /// Counts a call of a kind; true if MPC_SIM_FAULT asks for it to fail.
 bool mpc_sim_strikes(mpc::sim::Fault fault);
+/// A line of MPC_SIM_TRACE.
+void mpc_sim_trace(const char *line);
 }
 
 #endif // MPC_RUNTIME_SIM_DRIVER_LIBRARY_H

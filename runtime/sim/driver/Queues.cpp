@@ -17,6 +17,8 @@ constexpr size_t kQueueLength = 1024;
 constexpr size_t kPieces = 1024;
 constexpr uintptr_t kBlock = 64;
 
+constexpr const char *kKinds[] = {"copy", "memset", "kernel", "product"}; // as in Work
+
 Touched touch(const void *address, size_t bytes, bool isWritten) {
   auto begin = reinterpret_cast<uintptr_t>(address);
   return {begin, begin + bytes, isWritten};
@@ -72,8 +74,7 @@ CUresult Context::submit(Stream &stream, Work work) {
     stream.tails = {static_cast<uint32_t>(nodes.size() - 1)};
     return CUDA_SUCCESS;
   }
-  constexpr const char *kinds[] = {"copy", "memset", "kernel", "product"}; // as in Work
-  driver().trace(kinds[work.index()]);
+  driver().trace(kKinds[work.index()]);
   advance(clockOf(stream), stream.lane);
   push(stream, {std::move(work), stream.clock});
   return CUDA_SUCCESS;
@@ -149,7 +150,7 @@ void Context::execute(Entry &entry, Stream &stream) {
   } else {
     Recording &recording = *std::get<Record>(entry.what).recording;
     recording.isDone = true;
-    recording.time = std::chrono::steady_clock::now();
+    recording.time = microseconds;
   }
 }
 
@@ -182,6 +183,7 @@ void Context::execute(const Work &work, uint32_t lane, const Clock &clock) {
   std::vector<Touched> touched;
   if (!std::visit([&](const auto &each) { return execute(each, touched); }, work))
     return;
+  microseconds += microsecondsOf(work);
   coarsen(touched);
   if (std::string race = races.note(describe(work, lane), lane, clock, touched); !race.empty())
     fail(CUDA_ERROR_LAUNCH_FAILED, "a race between streams: " + race);
@@ -201,6 +203,20 @@ std::string Context::describe(const Work &work, uint32_t lane) const {
     if (stream->lane == lane)
       return text + " in stream " + std::to_string(stream->number);
   return text + " in a branch of a graph";
+}
+
+/// MPC_SIM_TIMES has names of kernels and of libraries' algorithms, else kinds of work.
+double Context::microsecondsOf(const Work &work) {
+  std::string name;
+  if (auto *launch = std::get_if<Launch>(&work))
+    name = launch->kernel->name;
+  else if (auto *library = std::get_if<LibraryWork>(&work))
+    name = library->algorithm;
+  const std::map<std::string, double> &times = driver().settings.times;
+  for (const std::string &each : {name, std::string(kKinds[work.index()])})
+    if (auto found = times.find(each); found != times.end())
+      return found->second;
+  return kMicroseconds;
 }
 
 bool Context::isLive(const void *address, size_t bytes, const char *what) {

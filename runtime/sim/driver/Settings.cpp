@@ -59,10 +59,25 @@ bool addFault(Settings &settings, std::string_view text) {
   return false;
 }
 
-bool addFaults(Settings &settings, std::string_view text) {
+/// A name, and microseconds behind the last colon.
+bool addTime(Settings &settings, std::string_view text) {
+  size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0)
+    return false;
+  std::string_view digits = text.substr(colon + 1);
+  double microseconds = 0;
+  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), microseconds);
+  if (error != std::errc() || end != digits.data() + digits.size() || !(microseconds > 0))
+    return false;
+  settings.times[std::string(text.substr(0, colon))] = microseconds;
+  return true;
+}
+
+/// Adds each part of a list with commas; false where one cannot be read.
+bool addAll(Settings &settings, std::string_view text, bool (*add)(Settings &, std::string_view)) {
   for (;;) {
     size_t comma = text.find(',');
-    if (!addFault(settings, text.substr(0, comma)))
+    if (!add(settings, text.substr(0, comma)))
       return false;
     if (comma == std::string_view::npos)
       return true;
@@ -97,8 +112,17 @@ bool readSettings(Settings &settings) {
     return false;
   if (const char *file = std::getenv("MPC_SIM_TRACE"))
     settings.trace = file;
+  if (const char *name = std::getenv("MPC_SIM_NAME"))
+    settings.name = name;
+  if (const char *times = std::getenv("MPC_SIM_TIMES");
+      times && !addAll(settings, times, addTime)) {
+    say("MPC_SIM_TIMES=%s is not a list such as kernel:50,cublasLt-plain:2.5 of names and "
+        "microseconds above 0",
+        times);
+    return false;
+  }
   const char *faults = std::getenv("MPC_SIM_FAULT");
-  if (!faults || addFaults(settings, faults))
+  if (!faults || addAll(settings, faults, addFault))
     return true;
   std::string kinds;
   for (std::string_view kind : kFaults)

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 
@@ -34,10 +35,16 @@ struct Settings {
   uint64_t memoryBytes = uint64_t(16) << 30; ///< MPC_SIM_MEMORY, of each device
   int driverVersion = 12090;                 ///< MPC_SIM_DRIVER
   int devices = 1;                           ///< MPC_SIM_DEVICES
+  std::string name = "simulated GPU";        ///< MPC_SIM_NAME, of each device
   /// MPC_SIM_FAULT=KIND:N[,KIND:N…]: by Fault, the calls (from 1) that fail.
   std::array<std::set<uint64_t>, kFaultKinds> faults;
+  /// MPC_SIM_TIMES=NAME:MICROSECONDS[,NAME:MICROSECONDS…]: how long work of a name takes.
+  std::map<std::string, double> times;
   std::string trace; ///< MPC_SIM_TRACE: a file for the names of the calls that launch or wait
 };
+
+/// How long a piece of work takes by the simulated clock, if MPC_SIM_TIMES does not say otherwise.
+constexpr double kMicroseconds = 100;
 
 /// False where a setting cannot be read, after a line on stderr that says which.
 bool readSettings(Settings &settings);
