@@ -8,7 +8,8 @@ using namespace mlir;
 using namespace mpc;
 
 bool mpc::isLibraryOp(Operation *op) {
-  return isa<MatmulOp, ConvOp, ConvBackwardDataOp, ConvBackwardWeightsOp>(op);
+  return isa<MatmulOp, ConvOp, ConvBackwardDataOp, ConvBackwardWeightsOp, AttentionOp,
+             AttentionGradOp>(op);
 }
 
 bool mpc::isIndexMap(Operation *op) {

@@ -11,7 +11,7 @@
 
 namespace mpc {
 
-/// matmul and the convolutions: they keep their place at the top level.
+/// matmul, the convolutions and attention: they keep their place at the top level.
 bool isLibraryOp(mlir::Operation *op);
 /// An index map: broadcast, reshape, transpose, slice, pad, concat.
 bool isIndexMap(mlir::Operation *op);

@@ -73,6 +73,22 @@ def AssignPrecision : MpcModulePass<"assign-precision"> {
     Option<"report", "report", "bool", "false", "Print the decision and its reason per node">];
 }
 
+def RaiseAttention : MpcModulePass<"raise-attention"> {
+  let summary = "For a GPU: attention that is written out becomes one operation";
+  let description = [{
+    Only with --target=cuda. Behind assign-precision, so that nodes have the same class on every target; in front of autodiff, whose gradient computes the
+    weights again.
+
+    ```mlir
+    %s = mpc.matmul %q, %k {transpose_rhs}          // [B, H, M, N]
+    %p = mpc.softmax (%s · c + %mask)
+    %o = mpc.matmul %p, %v
+    // becomes
+    %o, %l = mpc.attention %q', %k', %v' bias %mask {scale = c}     // the heads between tokens and channels
+    ```
+  }];
+}
+
 def Autodiff : MpcModulePass<"autodiff"> {
   let summary = "Reverse mode: @forward becomes @gradients";
   let description = [{

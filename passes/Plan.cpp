@@ -11,7 +11,7 @@
 
 #include "compiler/codegen/Kernel.h"
 #include "compiler/codegen/gpu/Group.h"
-#include "compiler/codegen/gpu/Product.h"
+#include "compiler/codegen/gpu/LibraryCode.h"
 #include "mlir/IR/SymbolTable.h"
 #include "passes/Arena.h"
 #include "passes/Clustering.h"
@@ -463,7 +463,7 @@ int64_t EntryPlan::scratchOf(Operation *op) {
     auto kernel = symbols.lookup<func::FuncOp>(launch.getKernel());
     return isGpu ? gpu::scratchBytes(kernel) : scratchBytes(kernel);
   }
-  return isGpu && gpu::isProduct(op) ? gpu::productScratchBytes(op) : 0;
+  return isGpu ? gpu::libraryScratchBytes(op) : 0;
 }
 
 /// When an operation runs; those of a group at once.

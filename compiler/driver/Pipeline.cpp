@@ -46,6 +46,10 @@ void mpc::buildPipeline(OpPassManager &manager, const CompileOptions &o) {
   cleanUp(manager);
   if (o.stage == Stage::precision)
     return;
+  if (o.target == "cuda") {
+    manager.addPass(createRaiseAttention());
+    cleanUp(manager);
+  }
   manager.addPass(createAutodiff());
   cleanUp(manager);
   if (o.stage == Stage::grad)

@@ -8,7 +8,7 @@
 #include "ProgramWriter.h"
 #include "compiler/codegen/Kernel.h"
 #include "compiler/codegen/gpu/Group.h"
-#include "compiler/codegen/gpu/Product.h"
+#include "compiler/codegen/gpu/LibraryCode.h"
 #include "compiler/driver/Link.h"
 #include "compiler/driver/Reports.h"
 #include "compiler/driver/Version.h"
@@ -70,6 +70,7 @@ private:
   json::Array imageList();
   json::Value operand(Value value);
   BufferAttr bufferOf(Value value);
+  template <typename AttentionLike> json::Object attentionCommand(AttentionLike op);
   json::Object libraryCommand(Operation *op);
   json::Object exportObject(const ExportTemplate &exported);
 
@@ -215,10 +216,24 @@ template <typename ConvLike> void convolutionFields(json::Object &object, ConvLi
   object["channels_last"] = bool(op.getChannelsLast());
 }
 
+/// Attention has its operands and results as lists.
+template <typename AttentionLike> json::Object ProgramWriter::attentionCommand(AttentionLike op) {
+  json::Array operands, results;
+  for (Value each : op->getOperands())
+    operands.push_back(operand(each));
+  for (Value each : op->getResults())
+    results.push_back(operand(each));
+  return json::Object{{"operands", std::move(operands)},
+                      {"results", std::move(results)},
+                      {"scale", op.getScale().convertToDouble()},
+                      {"bias_dimensions", json::Array(op.getBiasDimensions())}};
+}
+
 json::Object ProgramWriter::libraryCommand(Operation *op) {
-  json::Object object{{"kind", op->getName().stripDialect()},
-                      {"result", operand(op->getResult(0))}};
+  json::Object object;
   llvm::TypeSwitch<Operation *>(op)
+      .Case<AttentionOp, AttentionGradOp>(
+          [&](auto attention) { object = attentionCommand(attention); })
       .Case([&](MatmulOp matmul) {
         object["lhs"] = operand(matmul.getLhs());
         object["rhs"] = operand(matmul.getRhs());
@@ -244,6 +259,9 @@ json::Object ProgramWriter::libraryCommand(Operation *op) {
         object["rhs"] = operand(conv.getOutputGradient());
         convolutionFields(object, conv);
       });
+  object["kind"] = op->getName().stripDialect();
+  if (op->getNumResults() == 1)
+    object["result"] = operand(op->getResult(0));
   return object;
 }
 
@@ -354,10 +372,11 @@ llvm::Error ProgramWriter::commands(func::FuncOp function, json::Array &out) {
         json::Array buffers;
         for (Value operand : op.getOperands())
           buffers.push_back(bufferArray(bufferOf(operand)));
-        buffers.push_back(bufferArray(bufferOf(op.getResult(0))));
+        for (Value result : op.getResults())
+          buffers.push_back(bufferArray(bufferOf(result)));
         if (auto scratch = op.getAttrOfType<BufferAttr>("mpc.scratch"))
           buffers.push_back(bufferArray(scratch));
-        auto functions = gpu::productFunctions(&op);
+        auto functions = gpu::libraryFunctions(&op);
         if (functions.empty())
           continue; // no elements
         gpuFields(object, functions, std::move(buffers));

@@ -58,8 +58,9 @@ constexpr const char *kRoles[] = {"input",
 // In the order of ProgramImage::Kind.
 constexpr const char *kImages[] = {"cubin", "ptx", "simulator"};
 // In the order of CommandKind.
-constexpr const char *kKinds[] = {"kernel", "matmul", "conv", "conv_backward_data",
-                                  "conv_backward_weights"};
+constexpr const char *kKinds[] = {
+    "kernel",    "matmul",        "conv", "conv_backward_data", "conv_backward_weights",
+    "attention", "attention_grad"};
 
 template <size_t N> int indexOf(const char *const (&names)[N], const std::string &name) {
   for (size_t i = 0; i < N; ++i)
@@ -107,6 +108,11 @@ public:
     if (big || number < low || number > high)
       fail(value.dump() + " is out of range");
     return number;
+  }
+  double real() const {
+    if (!value.is_number())
+      fail("a number expected");
+    return value.get<double>();
   }
   std::vector<Value> list() const {
     if (!value.is_array())
@@ -341,10 +347,13 @@ private:
 
   /// The parameters of a library command begin with its operands.
   static void checkGpuBuffers(const Value &v, const Command &c) {
-    std::vector<Buffer> operands{c.lhs.buffer, c.rhs.buffer};
-    if (c.bias.present)
-      operands.push_back(c.bias.buffer);
-    operands.push_back(c.result.buffer);
+    std::vector<Buffer> operands;
+    for (const Operand *each : {&c.lhs, &c.rhs, &c.bias, &c.result})
+      if (each->present)
+        operands.push_back(each->buffer);
+    for (const auto *list : {&c.operands, &c.results})
+      for (const Operand &each : *list)
+        operands.push_back(each.buffer);
     bool isEqual = c.buffers.size() >= operands.size();
     for (size_t i = 0; isEqual && i < operands.size(); ++i)
       isEqual =
@@ -361,6 +370,31 @@ private:
       v.fail("kernel " + std::to_string(c.function) + " is missing");
     c.extent = v.has("extent") ? v["extent"].integer(0) : 0;
     c.grain = v.has("grain") ? v["grain"].integer(1) : 1;
+  }
+
+  void product(const Value &v, Command &c) const {
+    c.lhs = operand(v["lhs"]);
+    c.rhs = operand(v["rhs"]);
+    if (v.has("bias"))
+      c.bias = operand(v["bias"]);
+    c.result = operand(v["result"]);
+    c.transpose_lhs = v.flag("transpose_lhs");
+    c.transpose_rhs = v.flag("transpose_rhs");
+    c.relu = v.flag("relu");
+    c.channels_last = v.flag("channels_last");
+    c.strides = v.numbers("strides", 1);
+    c.pads = v.numbers("pads");
+    c.dilations = v.numbers("dilations", 1);
+    c.groups = v.number("groups", 1);
+  }
+
+  void attention(const Value &v, Command &c) const {
+    for (const Value &item : v["operands"].list())
+      c.operands.push_back(operand(item));
+    for (const Value &item : v["results"].list())
+      c.results.push_back(operand(item));
+    c.scale = v["scale"].real();
+    c.bias_dimensions = v.numbers("bias_dimensions", 0);
   }
 
   Command command(const Value &v) const {
@@ -387,19 +421,9 @@ private:
         cpuFunction(v, c);
       return c;
     }
-    c.lhs = operand(v["lhs"]);
-    c.rhs = operand(v["rhs"]);
-    if (v.has("bias"))
-      c.bias = operand(v["bias"]);
-    c.result = operand(v["result"]);
-    c.transpose_lhs = v.flag("transpose_lhs");
-    c.transpose_rhs = v.flag("transpose_rhs");
-    c.relu = v.flag("relu");
-    c.channels_last = v.flag("channels_last");
-    c.strides = v.numbers("strides", 1);
-    c.pads = v.numbers("pads");
-    c.dilations = v.numbers("dilations", 1);
-    c.groups = v.number("groups", 1);
+    if (isAttention(c.kind) && !isGpu)
+      v.fail("only a GPU has fused attention");
+    isAttention(c.kind) ? attention(v, c) : product(v, c);
     checkCommand(c, "compiled program, " + v.path);
     if (isGpu)
       checkGpuBuffers(v, c);
@@ -450,6 +474,10 @@ const char *mpc::elementTypeName(ElementType type) {
   return kTypes[static_cast<size_t>(type)].name;
 }
 const char *mpc::regionName(Region region) { return kRegions[static_cast<size_t>(region)]; }
+
+bool mpc::isAttention(CommandKind kind) {
+  return kind == CommandKind::attention || kind == CommandKind::attention_grad;
+}
 
 bool mpc::isStatistic(Role role) {
   switch (role) {

@@ -47,7 +47,7 @@ struct MpcProgram {
 extern const mpc::MakeDevice mpc_make_cpu_device, mpc_make_cuda_device;
 extern const struct MpcProgram mpc_program;
 }
-#define MPC_PROGRAM_ABI 3u
+#define MPC_PROGRAM_ABI 4u
 
 namespace mpc {
 
@@ -121,7 +121,9 @@ enum class CommandKind : uint8_t {
   matmul,
   conv,
   conv_backward_data,
-  conv_backward_weights
+  conv_backward_weights,
+  attention, // on a GPU only, as is its gradient
+  attention_grad
 };
 
 /// An operand of a library command: dense row-major, `shape` as stored (before any transpose flag).
@@ -178,7 +180,18 @@ struct Command {
   bool transpose_lhs = false, transpose_rhs = false, relu = false, channels_last = false;
   std::vector<int64_t> strides, pads, dilations; ///< pads: [begin..., end...]
   int64_t groups = 1;
+
+  // attention: operands query [B, M, H, D], key [B, N, H, D], value [B, N, H, E], and a bias (f32)
+  // or none; results the output [B, M, H, E] and log Σ exp of the scores' rows [B, H, M], f32.
+  // attention_grad: operands output gradient, query, key, value, output, log Σ exp, and a bias or
+  // none; results the gradients of query, key and value. Dimension i of the bias is dimension
+  // bias_dimensions[i] of the scores [B, H, M, N].
+  std::vector<Operand> operands, results;
+  double scale = 1;
+  std::vector<int64_t> bias_dimensions;
 };
+
+bool isAttention(CommandKind kind); ///< attention or its gradient
 
 struct Entry {
   std::vector<uint32_t> arguments, results; ///< indices into Program::tensors

@@ -41,6 +41,8 @@ public:
   void check() {
     if (c.kind == CommandKind::kernel)
       return;
+    if (isAttention(c.kind))
+      return attention();
     types();
     c.kind == CommandKind::matmul ? matmul() : convolution();
   }
@@ -136,6 +138,55 @@ private:
     if (c.kind == CommandKind::conv_backward_weights)
       require(c.result.type == ElementType::f32 || c.result.type == ElementType::f64,
               "a filter gradient has to be f32 or f64");
+  }
+
+  void attention() const {
+    bool isGradient = c.kind == CommandKind::attention_grad;
+    size_t least = isGradient ? 6 : 3, query = isGradient ? 1 : 0;
+    require(c.operands.size() >= least && c.operands.size() <= least + 1 &&
+                c.results.size() == (isGradient ? 3 : 2),
+            "operands or results are missing");
+    for (const auto *list : {&c.operands, &c.results})
+      for (const Operand &each : *list)
+        require(each.present, "an operand or result is missing");
+    const Operand &q = c.operands[query], &v = c.operands[query + 2];
+    bool isKnown =
+        q.type == ElementType::f32 || q.type == ElementType::f16 || q.type == ElementType::bf16;
+    require(isKnown, std::string("attention of ") + elementTypeName(q.type));
+    require(q.shape.size() == 4 && v.shape.size() == 4, "a query or value that has not rank 4");
+    int64_t batch = q.shape[0], queries = q.shape[1], heads = q.shape[2], keys = v.shape[1];
+    using Shape = std::vector<int64_t>;
+    auto is = [&](const Operand &operand, const Shape &shape, ElementType type) {
+      require(operand.shape == shape && operand.type == type,
+              "shape " + shapeText(operand.shape) + " of " + elementTypeName(operand.type) +
+                  " instead of " + shapeText(shape) + " of " + elementTypeName(type));
+    };
+    Shape ofKeys{batch, keys, heads, q.shape[3]}, output{batch, queries, heads, v.shape[3]},
+        rows{batch, heads, queries}, scores{batch, heads, queries, keys};
+    is(c.operands[query + 1], ofKeys, q.type);
+    is(v, {batch, keys, heads, v.shape[3]}, q.type);
+    if (isGradient) {
+      is(c.operands[0], output, q.type);
+      is(c.operands[4], output, q.type);
+      is(c.operands[5], rows, ElementType::f32);
+      is(c.results[0], q.shape, q.type);
+      is(c.results[1], ofKeys, q.type);
+      is(c.results[2], v.shape, q.type);
+    } else {
+      is(c.results[0], output, q.type);
+      is(c.results[1], rows, ElementType::f32);
+    }
+    bool hasBias = c.operands.size() > least;
+    require(hasBias || c.bias_dimensions.empty(), "dimensions of a bias that is missing");
+    if (!hasBias)
+      return;
+    Shape bias;
+    for (size_t i = 0; i < c.bias_dimensions.size(); ++i) {
+      int64_t at = c.bias_dimensions[i];
+      require(at < 4 && (i == 0 || at > c.bias_dimensions[i - 1]), "wrong dimensions of a bias");
+      bias.push_back(scores[at]);
+    }
+    is(c.operands.back(), bias, ElementType::f32);
   }
 
   const Command &c;

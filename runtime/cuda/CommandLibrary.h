@@ -13,6 +13,7 @@
 
 #include "runtime/core/Program.h"
 #include "runtime/core/Tuned.h"
+#include <algorithm>
 #include <cuda.h>
 #include <map>
 #include <memory>
@@ -28,7 +29,10 @@ inline constexpr char kGenerated[] = "generated kernel";
 /// What its result overwrites is not needed by a run to come, so that it may be executed before:
 /// anything but a state.
 inline bool mayBeTried(const Command &command) {
-  return command.result.buffer.region != Region::states;
+  auto isState = [](const Operand &each) { return each.buffer.region == Region::states; };
+  return isAttention(command.kind)
+             ? std::none_of(command.results.begin(), command.results.end(), isState)
+             : !isState(command.result);
 }
 
 class CommandLibrary {

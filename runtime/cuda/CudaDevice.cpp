@@ -148,8 +148,10 @@ public:
       return lines;
     for (const Command &command : found->second.commands)
       if (command.kind != CommandKind::kernel)
-        lines.push_back(command.node + " " + elementTypeName(command.lhs.type) + ": " +
-                        executor(command));
+        lines.push_back(command.node + " " +
+                        elementTypeName(isAttention(command.kind) ? command.operands[0].type
+                                                                  : command.lhs.type) +
+                        ": " + executor(command));
     return lines;
   }
 

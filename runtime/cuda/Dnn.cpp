@@ -7,6 +7,7 @@
 
 #include "runtime/cuda/Dnn.h"
 #include "runtime/core/Error.h"
+#include "runtime/cuda/DnnAttention.h"
 #include "runtime/cuda/DnnGraph.h"
 #include "runtime/cuda/Libraries.h"
 #include <algorithm>
@@ -37,6 +38,8 @@ static constexpr int64_t kMostWorkspace = 256 << 20;
 static constexpr size_t kTries = 8;
 // Threads that make plans: each has a handle, which stays, and memory for a compiler.
 static constexpr size_t kThreads = 16;
+// Of what lies in the workspace behind a plan's own.
+static constexpr uint64_t kScratchAlignment = 256;
 // As cudnnGetVersion counts.
 static constexpr size_t kLeastVersion = 90000, kEndVersion = 100000;
 // The first call of any function makes cuDNN open this part, and end the process where that fails.
@@ -69,9 +72,11 @@ std::unique_ptr<Dnn> Dnn::open(const Gpu &gpu, CUstream stream, const Program &p
   static const LibraryUse kUse{"MPC_CUDA_DNN",
                                {"libcudnn.so.9"},
                                "cuDNN",
-                               "convolutions",
+                               "convolutions and attention",
                                "nvidia-cudnn-cu12 nvidia-cuda-nvrtc-cu12",
-                               dnn::isConvolution};
+                               [](const Command &command) {
+                                 return dnn::isConvolution(command) || isAttention(command.kind);
+                               }};
   cudnnHandle_t handle = nullptr;
   auto start = [&](void *opened) -> std::string {
     if (std::string missing = missingFunction(opened); !missing.empty())
@@ -143,14 +148,14 @@ static fe::ManagedOpaqueDescriptor engineOf(const fe::ManagedOpaqueDescriptor &c
 
 /// True for an engine whose result is the product of docs/precision-and-loss-scaling.md, in the
 /// same bits every time.
-static bool isExact(const fe::ManagedOpaqueDescriptor &configuration, fe::DataType_t operandType) {
+static bool isExact(const fe::ManagedOpaqueDescriptor &configuration, bool isF32) {
   const fe::ManagedOpaqueDescriptor engine = engineOf(configuration);
   cudnnBackendDescriptor_t raw = engine->get_backend_descriptor();
   auto numbers = notesOf<cudnnBackendNumericalNote_t>(raw, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                                       CUDNN_TYPE_NUMERICAL_NOTE);
   // A note that is not known, of a later version, may mean anything. Tensor cores multiply no f32.
   numbers.erase(CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP);
-  if (operandType != fe::DataType_t::FLOAT)
+  if (!isF32)
     numbers.erase(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
   if (!numbers.empty())
     return false;
@@ -205,15 +210,68 @@ static std::string textOf(const fe::ManagedOpaqueDescriptor &configuration) {
 // Plans
 //===----------------------------------------------------------------------------===//
 
-/// For an engine, and which of a command's buffers its tensors are.
+namespace {
+/// What cuDNN is asked: one of the two.
+struct Question {
+  explicit Question(const Command &command) {
+    if (isAttention(command.kind))
+      attention.emplace(command);
+    else
+      convolution.emplace(command);
+  }
+
+  std::vector<int64_t> ids() const { return attention ? attention->ids() : convolution->ids(); }
+  /// Of the operands.
+  bool isF32() const {
+    return attention ? attention->type == CUDNN_DATA_FLOAT
+                     : convolution->operandType == fe::DataType_t::FLOAT;
+  }
+
+  std::optional<Convolution> convolution;
+  std::optional<Attention> attention;
+};
+
+/// Its operations, with what they hold on to.
+struct Operations {
+  Operations(cudnnHandle_t handle, const Question &question) {
+    if (question.attention)
+      attention.emplace(handle, *question.attention);
+    else
+      convolution.emplace(handle, *question.convolution);
+  }
+  fe::OperationGraph_v8 &graph() {
+    return attention ? attention->operations() : convolution->operations();
+  }
+
+  std::optional<OperationSet> convolution;
+  std::optional<AttentionSet> attention;
+};
+} // namespace
+
+/// "convolution of 'conv1'", for messages.
+static std::string workOf(const Command &command) {
+  return (isAttention(command.kind) ? "attention of '" : "convolution of '") + command.node + "'";
+}
+
+/// For an engine, and what its tensors are.
 struct Dnn::Plan : Way {
-  Plan(fe::ExecutionPlan_v8 made, std::vector<int64_t> ids, cudnnHandle_t handle)
-      : plan(std::move(made)), ids(std::move(ids)), handle(handle) {
+  Plan(fe::ExecutionPlan_v8 made, const Question &question, cudnnHandle_t handle)
+      : plan(std::move(made)), ids(question.ids()), handle(handle) {
     workspaceBytes = static_cast<uint64_t>(plan.getWorkspaceSize());
+    if (!question.attention)
+      return;
+    constants = question.attention->constants();
+    scratch = question.attention->scratch();
+    scratchOffset =
+        (workspaceBytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+    workspaceBytes = scratchOffset + scratch.bytes;
   }
   fe::ExecutionPlan_v8 plan;
-  std::vector<int64_t> ids; ///< of lhs, rhs, bias where there is one, result
+  std::vector<int64_t> ids; ///< of the command's buffers, as many as are its operands and results
   cudnnHandle_t handle;     ///< that it was made with
+  std::vector<Attention::Constant> constants;
+  Attention::Scratch scratch;
+  uint64_t scratchOffset = 0; ///< in the workspace
 };
 
 /// That cuDNN does not do it is an answer; so is NVRTC's no, to an engine that is compiled.
@@ -234,8 +292,7 @@ static bool isFatal(cudnnStatus_t status) {
 class Dnn::Search {
 public:
   Search(const Problem &problem, bool all)
-      : command(*problem.commands.front()), convolution(command), wanted(problem.wanted), all(all) {
-  }
+      : command(*problem.commands.front()), question(command), wanted(problem.wanted), all(all) {}
 
   void run(cudnnHandle_t handle) {
     try {
@@ -252,7 +309,7 @@ public:
 
 private:
   void search(cudnnHandle_t handle);
-  std::shared_ptr<Way> plan(cudnnHandle_t handle, OperationSet &set,
+  std::shared_ptr<Way> plan(cudnnHandle_t handle, Operations &operations,
                             const fe::ManagedOpaqueDescriptor &configuration);
   void passOver(cudnnStatus_t status) {
     if (!isAnswer(status))
@@ -260,7 +317,7 @@ private:
   }
 
   const Command &command;
-  const Convolution convolution;
+  const Question question;
   const std::string wanted; ///< Problem::wanted
   const bool all;
   std::vector<std::shared_ptr<Way>> found;
@@ -270,9 +327,9 @@ private:
 
 /// The wanted one of cuDNN's proposals, or those that are exact and come about: the first, or all.
 void Dnn::Search::search(cudnnHandle_t handle) {
-  OperationSet set(handle, convolution);
+  Operations operations(handle, question);
   auto heuristics = fe::EngineHeuristicsBuilder_v8()
-                        .setOperationGraph(set.operations())
+                        .setOperationGraph(operations.graph())
                         .setHeurMode(CUDNN_HEUR_MODE_A)
                         .build();
   std::vector<fe::ManagedOpaqueDescriptor> &proposed =
@@ -281,13 +338,13 @@ void Dnn::Search::search(cudnnHandle_t handle) {
   auto tryPlans = [&](bool isForWanted) {
     size_t tries = 0;
     for (const fe::ManagedOpaqueDescriptor &each : proposed) {
-      if (!isExact(each, convolution.operandType))
+      if (!isExact(each, question.isF32()))
         continue;
       if (++tries > kTries)
         return;
       if (isForWanted && textOf(each) != wanted)
         continue;
-      if (auto way = plan(handle, set, each))
+      if (auto way = plan(handle, operations, each))
         found.push_back(way);
       if (hasFailed() || (!found.empty() && (isForWanted || !all)))
         return;
@@ -301,16 +358,16 @@ void Dnn::Search::search(cudnnHandle_t handle) {
 
 /// Null where none comes about.
 std::shared_ptr<CommandLibrary::Way>
-Dnn::Search::plan(cudnnHandle_t handle, OperationSet &set,
+Dnn::Search::plan(cudnnHandle_t handle, Operations &operations,
                   const fe::ManagedOpaqueDescriptor &configuration) {
   try {
     auto made = fe::ExecutionPlanBuilder_v8()
                     .setHandle(handle)
-                    .setEngineConfig(configuration, set.operations().getTag())
+                    .setEngineConfig(configuration, operations.graph().getTag())
                     .build();
     if (made.getWorkspaceSize() > kMostWorkspace)
       return nullptr;
-    auto way = std::make_shared<Plan>(std::move(made), convolution.ids(), handle);
+    auto way = std::make_shared<Plan>(std::move(made), question, handle);
     if (all || !wanted.empty()) // else nobody asks
       way->text = textOf(configuration);
     return way;
@@ -324,8 +381,8 @@ std::vector<std::shared_ptr<CommandLibrary::Way>> Dnn::Search::take() {
   if (exception)
     std::rethrow_exception(exception);
   for (cudnnStatus_t status : failures) {
-    std::string text = "cuDNN makes no plan for the convolution of '" + command.node +
-                       "': " + fe::to_string(status);
+    std::string text =
+        "cuDNN makes no plan for the " + workOf(command) + ": " + fe::to_string(status);
     if (isFatal(status))
       throw Error(text + "; MPC_CUDA_DNN=0 in the environment runs it as a generated kernel");
     static bool isTold = false;
@@ -337,6 +394,8 @@ std::vector<std::shared_ptr<CommandLibrary::Way>> Dnn::Search::take() {
 }
 
 std::string Dnn::keyOf(const Command &command) const {
+  if (isAttention(command.kind))
+    return canBeAsked(command, gpu.architecture(), version()) ? Attention(command).key() : "";
   return isConvolution(command) && canBeAsked(command) ? Convolution(command).key() : "";
 }
 
@@ -403,17 +462,25 @@ static cudnnStatus_t execute(cudnnHandle_t handle, const fe::ExecutionPlan_v8 &p
 bool Dnn::execute(const Way &way, const Command &command,
                   const std::vector<CUdeviceptr> &addresses) {
   const auto &plan = static_cast<const Plan &>(way);
+  std::vector<int64_t> ids = plan.ids;
   std::vector<void *> pointers;
   for (size_t i = 0; i < plan.ids.size(); ++i)
     pointers.push_back(reinterpret_cast<void *>(addresses[i]));
   if (leavesGradientInScratch(command))
     pointers.back() = reinterpret_cast<void *>(addresses.back());
-  cudnnStatus_t status = ::execute(plan.handle, plan.plan, pointers, plan.ids, workspace);
+  for (const Attention::Constant &each : plan.constants) {
+    ids.push_back(each.id);
+    pointers.push_back(const_cast<float *>(&each.value)); // it is read alone
+  }
+  if (plan.scratch.bytes > 0) {
+    ids.push_back(plan.scratch.id);
+    pointers.push_back(reinterpret_cast<void *>(workspace + plan.scratchOffset));
+  }
+  cudnnStatus_t status = ::execute(plan.handle, plan.plan, pointers, ids, workspace);
   if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED)
     return false;
   if (status != CUDNN_STATUS_SUCCESS)
-    throw Error("the convolution of '" + command.node + "' by " + name() +
-                " failed: " + fe::to_string(status) +
+    throw Error("the " + workOf(command) + " by " + name() + " failed: " + fe::to_string(status) +
                 "; MPC_CUDA_DNN=0 in the environment runs it as a generated kernel");
   return true;
 }

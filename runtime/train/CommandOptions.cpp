@@ -11,6 +11,7 @@
 #include "runtime/data/File.h"
 #include "runtime/train/Progress.h"
 #include "runtime/train/State.h"
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
@@ -147,8 +148,14 @@ void TrainCommand::checkOptimizer() const {
   if (!isUtf8(options.hyper.no_decay)) // it goes into checkpoints, which are JSON
     throw UsageError("--no-decay: " + quote(options.hyper.no_decay) +
                      " is not UTF-8, as the names of parameters are");
-  if (!options.hyper.no_decay.empty())
-    Regex("--no-decay", options.hyper.no_decay);
+  if (!options.hyper.no_decay.empty()) {
+    Regex exempt("--no-decay", options.hyper.no_decay);
+    std::vector<uint32_t> decayed = program.all(Role::weight_decay);
+    if (std::none_of(decayed.begin(), decayed.end(),
+                     [&](uint32_t i) { return exempt.matches(program.tensors[i].name); }))
+      throw UsageError("--no-decay=" + quote(options.hyper.no_decay) +
+                       " matches no parameter; `info` lists their names");
+  }
 }
 
 void TrainCommand::checkSchedule() const {

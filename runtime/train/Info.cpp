@@ -44,6 +44,19 @@ void listTensors(const Program &program, const char *title, Role role, std::stri
   }
 }
 
+/// "sm_80, sm_90, PTX of sm_80"
+std::string imagesText(const Program &program) {
+  std::string text;
+  for (const ProgramImage &image : program.images) {
+    const char *kind = image.kind == ProgramImage::Kind::ptx         ? "PTX of "
+                       : image.kind == ProgramImage::Kind::simulator ? "simulator of "
+                                                                     : "";
+    text +=
+        (text.empty() ? "" : ", ") + std::string(kind) + "sm_" + std::to_string(image.architecture);
+  }
+  return text;
+}
+
 } // namespace
 
 std::string mpc::infoText(const Program &program) {
@@ -57,7 +70,8 @@ std::string mpc::infoText(const Program &program) {
             std::to_string(program.ignore_index) + " are left out";
   if (program.entries.count("apply"))
     text += "\noptimizer   " + program.optimizer;
-  text += "\ntarget      " + program.target + ", " + program.cpu;
+  text += "\ntarget      " + program.target + ", " +
+          (program.images.empty() ? program.cpu : imagesText(program));
   text += "\nbatch       " + std::to_string(program.batch);
   if (!program.tail_refused_why.empty())
     text += " (no smaller last batch: " + program.tail_refused_why + ")";

@@ -229,6 +229,8 @@ class Preparation:
             trainers = {p: compile_trainer(args.mpc, onnx, recipe, p, work / p, f"--batch={batch}") for p in ("fp64", "fp32", *args.precisions)}
             info = run([trainers["fp32"], "info"])
             files = make_data(info, batch, args.steps, recipe["loss"], folder)
+            plan = compile_trainer(args.mpc, onnx, recipe, "fp32", work / "plan", f"--batch={batch}", f"--target=cuda:{args.arch}", "--emit=plan")
+            is_fused = "mpc.attention" in plan.read_text()
             weights, pieces = make_weights(trainers["fp32"], dataset(folder, files), work, folder)
             numbers = {p: cpu_numbers(trainers[p], p, weights, folder, files, hyperparameters(recipe), args.steps, work)
                        for p in ("fp64", *args.precisions)}
@@ -236,7 +238,7 @@ class Preparation:
             skipped = sum(numbers[precision]["trace"]["skipped"])
             if 2 * skipped > args.steps:
                 raise Problem(f"{name} {precision}: {skipped} of {args.steps} steps overflowed on the CPU, which leaves too little to compare; take more --steps")
-        write_reference(folder, numbers["fp64"], {p: numbers[p] for p in args.precisions})
+        write_reference(folder, numbers["fp64"], {p: numbers[p] for p in args.precisions}, is_fused)
         parameters = int(re.search(r"^parameters +\d+ with (\d+)", info, re.M)[1])
         return {"name": name, "batch": batch, "inputs": files, "seeded": pieces, "parameters": parameters,
                 "programs": [self.program(name, onnx, recipe, p, n) for p in args.precisions for n in self.batches(batch)]}

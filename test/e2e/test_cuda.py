@@ -34,8 +34,14 @@ def input_of(name):
     return onnx.load(MODELS / f"{name}.onnx").graph.input[0].name
 
 
-def relative_error(got, want):
-    return np.linalg.norm((got.astype(np.float64) - want).ravel()) / max(np.linalg.norm(want.ravel()), 1e-30)
+def norm(values):
+    return np.linalg.norm(np.asarray(values, np.float64).ravel())
+
+
+def relative_error(got, want, whole=0):
+    """Of the whole array; relative to `whole` of one that is nothing beside that: zero but for rounding, as the gradient of a key's bias is."""
+    size = norm(want)
+    return norm(got.astype(np.float64) - want) / (whole if size < 1e-6 * whole else max(size, 1e-30))
 
 
 def simulator(**settings):
@@ -53,9 +59,9 @@ class With(Trainer):
         return super().run(command, *options, **{"env": simulator(**self.settings), **more})
 
 
-def compare(bench, model, precision, inputs, labels, steps, *options, **settings):
-    """The GPU's numbers are as near to those of fp64 as the CPU's in the same precision. `inputs` and `labels` are those of `steps`
-    batches; with one, there are gradients only."""
+def compare(bench, model, precision, inputs, labels, steps, *options, factor=2, **settings):
+    """The GPU's numbers are as near to those of fp64 as the CPU's in the same precision, up to a factor; where the CPU's are nearer by chance,
+    as their middle one is. `inputs` and `labels` are those of `steps` batches; with one, there are gradients only."""
     batch = len(labels) // steps
     options = [f"--batch={batch}", *options]
     exact = bench.compile(model, *options, "--precision=fp64")
@@ -63,14 +69,24 @@ def compare(bench, model, precision, inputs, labels, steps, *options, **settings
     trainers = [exact, cpu, With(gpu, **settings)]
     first = {name: values[:batch] for name, values in inputs.items()}
 
+    usual = 0
+
     def check(kind, results):
+        nonlocal usual
         want, cpu, gpu = results
         require(sorted(want) == sorted(cpu) == sorted(gpu), f"names of {kind}")
+        whole = max(norm(values) for key, values in want.items() if key not in ("loss", "loss_scale")) if kind == "gradients" else 0
+
+        def error_of(values, key):
+            finite = np.isfinite(cpu[key])
+            return relative_error(values[key][finite], want[key][finite], whole)
+
+        usual = max(usual, np.median([error_of(cpu, key) for key in want]))
         for key in want:
             finite = np.isfinite(cpu[key])  # a step that overflowed has no norm
             require(np.array_equal(finite, np.isfinite(gpu[key])), f"{precision}: {kind} {key} is not finite at other places than the CPU's")
-            allowed = 2 * relative_error(cpu[key][finite], want[key][finite]) + SLACK[precision]
-            error = relative_error(gpu[key][finite], want[key][finite])
+            allowed = factor * max(error_of(cpu, key), usual) + SLACK[precision]
+            error = error_of(gpu, key)
             require(error <= allowed, f"{precision}: {kind} {key} is off by {error:.3g}, allowed {allowed:.3g}")
 
     check("gradients", [t.grad(first, labels[:batch]) for t in trainers])
@@ -101,7 +117,10 @@ def compare_tokens(bench, model, precision, classes, vocabulary):
         inputs["mask"] = np.ones((samples, 64), np.int64)
         inputs["mask"][1, 40:] = 0
     labels = random.integers(0, classes, samples if classes < vocabulary else (samples, 64))
-    compare(bench, model, precision, inputs, labels, 2, "--optimizer=sgd")
+    # Fused attention rounds at other places than the CPU: of these few numbers one or the other is nearer by chance. What it does not store cannot
+    # overflow, so the scale is one that nothing overflows with.
+    scale = ["--loss-scale=256"] if precision == "fp16" else []
+    compare(bench, model, precision, inputs, labels, 2, "--optimizer=sgd", *scale, factor=6)
 
 
 def test_linear_and_mlp(bench):
@@ -474,7 +493,7 @@ def test_without_cudnn(bench):
 def test_absent_cudnn_is_told(bench):
     refused = [({"MPC_SIM_DNN_VERSION": "8907"}, "libcudnn.so.9: it is of version 8.9, and 9 is needed"),
                ({"MPC_SIM_DNN": "0"}, "libcudnn.so.9: it does not start: CUDNN_STATUS_NOT_INITIALIZED")]
-    require_absence_is_told(bench, convolution_run(bench), "convolutions", "nvidia-cudnn-cu12", refused, {"MPC_SIM_DNN": "0", **KERNELS})
+    require_absence_is_told(bench, convolution_run(bench), "convolutions and attention", "nvidia-cudnn-cu12", refused, {"MPC_SIM_DNN": "0", **KERNELS})
 
 
 def test_failing_convolutions(bench):
@@ -518,7 +537,7 @@ def test_bundle_leaves_nvidia_out(bench):
     files = sorted(f.name for f in folder.rglob("*") if f.is_file())
     require("libdnnl.so.3" not in files and not any("cuda" in f for f in files), f"a bundle with {files}")
     program = [f for f in folder.iterdir() if f.is_file()]
-    require_match("target +cuda", require_success(Trainer(bench, program[0]).run("info"), "info").out, "info")
+    require_match("target +cuda, simulator of sm_80, sm_80, PTX of sm_80\\n", require_success(Trainer(bench, program[0]).run("info"), "info").out, "info")
 
 
 def test_options(bench):

@@ -280,7 +280,7 @@ def test_wrong_usage_of_a_trainer(bench):
                     ["train", "--data", data, "--lr", 0.1, "--steps", 0], ["train", "--data", data, "--lr", 0.1, "--steps", 1.5],
                     ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--beta1", 0.9], ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--resume"],
                     ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--schedule", "wavy"], ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--schedule", "step"],
-                    ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--no-decay", "("], ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--clip-norm", 0],
+                    ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--no-decay", "("], ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--no-decay", "^nosuch$"], ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--clip-norm", 0],
                     ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--no-decay", os.fsdecode(b"w\xff")], ["train", "--data", data, "--lr", 1e39, "--steps", 1],
                     ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--no-decay", "((a{1,255}){1,255}){1,255}"],
                     ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--gamma", 0.5], ["train", "--data", data, "--lr", 0.1, "--steps", 1, "--final-lr", 0.5],

@@ -184,7 +184,7 @@ TEST(GpuProduct, SplitDepth) {
   }
   commands.expectRight();
   KernelRunner runner(commands.text);
-  for (mlir::Operation *op : mpc::gpu::distinctProducts(*runner.module)) {
+  for (mlir::Operation *op : mpc::gpu::distinctLibraryCommands(*runner.module)) {
     EXPECT_GT(mpc::gpu::productGrid(op).splits, 1);
     EXPECT_EQ(mpc::gpu::productFunctions(op).size(), 2u);
     EXPECT_EQ(mpc::gpu::productScratchBytes(op) % mpc::gpu::productGrid(op).splits, 0);
@@ -244,7 +244,7 @@ TEST(GpuProduct, FilterGradientOfManyPixels) {
   Commands commands;
   conv.addTo(commands, true, "f16", false, false);
   KernelRunner runner(commands.text);
-  EXPECT_GT(mpc::gpu::productGrid(mpc::gpu::distinctProducts(*runner.module)[2]).splits, 1);
+  EXPECT_GT(mpc::gpu::productGrid(mpc::gpu::distinctLibraryCommands(*runner.module)[2]).splits, 1);
 }
 
 // Many pixels: the filter is copied first, in the order of the depth. With a split depth as well.
@@ -257,7 +257,7 @@ TEST(GpuProduct, PackedFilter) {
   deep.addTo(commands, true, "f16", true, true);
   commands.expectRight();
   KernelRunner runner(commands.text);
-  auto products = mpc::gpu::distinctProducts(*runner.module);
+  auto products = mpc::gpu::distinctLibraryCommands(*runner.module);
   ASSERT_EQ(products.size(), 3u);
   const size_t functions[] = {3, 2, 3};
   for (size_t i = 0; i < 3; ++i) {
@@ -276,7 +276,7 @@ TEST(GpuProduct, GradientInALibrarysOrder) {
                                                                            false, false);
     KernelRunner runner(commands.text);
     ASSERT_TRUE(runner.ok());
-    mlir::Operation *gradient = mpc::gpu::distinctProducts(*runner.module)[2];
+    mlir::Operation *gradient = mpc::gpu::distinctLibraryCommands(*runner.module)[2];
     auto made = mpc::gpu::productFunctions(gradient);
     ASSERT_TRUE(made.back().afterLibrary);
     std::vector<Storage> storage;
@@ -305,7 +305,7 @@ TEST(GpuProduct, GradientInALibrarysOrder) {
   Conv{2, 8, 8, 8, {6, 5}, {3, 3}, {1, 1}, {0, 0, 0, 0}, {1, 1}}.addTo(commands, true, "f16", false,
                                                                        false);
   KernelRunner runner(commands.text);
-  for (mlir::Operation *op : mpc::gpu::distinctProducts(*runner.module))
+  for (mlir::Operation *op : mpc::gpu::distinctLibraryCommands(*runner.module))
     EXPECT_FALSE(mpc::gpu::productFunctions(op).back().afterLibrary);
 }
 
@@ -335,6 +335,6 @@ TEST(GpuProduct, NamesAndEmptyResults) {
   EXPECT_NE(names[0], names[1]);
   EXPECT_NE(names[0], names[2]);
   EXPECT_EQ(names[3], "");
-  EXPECT_EQ(mpc::gpu::distinctProducts(*runner.module).size(), 3u);
+  EXPECT_EQ(mpc::gpu::distinctLibraryCommands(*runner.module).size(), 3u);
   EXPECT_TRUE(llvm::StringRef(names[0]).starts_with("matmul_4x6x8_"));
 }

@@ -18,7 +18,7 @@ const unsigned char kData[256] = {};
 
 json good() {
   return json::parse(
-      R"({"abi": 3, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
+      R"({"abi": 4, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
     "cpu": "x86-64", "loss_scale_mode": "dynamic", "batch": 4, "classes": 10, "batch_axis": {"x": 0, "labels": 0}, "output_samples": {"y": [1, 2]}, "index_limit": {"ids": 7},
     "notes": ["a note"], "regions": {"states": 4096, "inputs": 4096, "arena": 8192, "outputs": 64},
     "tensors": [{"name": "w", "role": "parameter", "type": "f32", "shape": [4, 8], "buffer": ["states", 0], "initial": [64, 128], "initial_type": "f32"},

@@ -130,7 +130,7 @@ TEST(SimDnnRules, StricterThanTheRealLibrary) {
     EXPECT_EQ(l.cudnnBackendInitialize(operation), kDone); // as new
     EXPECT_EQ(l.cudnnBackendFinalize(operation), kBad);
     Dnn none = nullptr;
-    EXPECT_EQ(l.cudnnBackendCreateDescriptor(CUDNN_BACKEND_MATMUL_DESCRIPTOR, &none), kUnsupported);
+    EXPECT_EQ(l.cudnnBackendCreateDescriptor(CUDNN_BACKEND_RNG_DESCRIPTOR, &none), kUnsupported);
     EXPECT_EQ(l.cudnnBackendCreateDescriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, nullptr),
               CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
     char text[64];
@@ -151,7 +151,7 @@ TEST(SimDnnRules, NotSimulated) {
     EXPECT_EQ(l.cudnnBackendFinalize(flipped), kUnsupported);
     Dnn pointwise = l.create(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     EXPECT_EQ(l.set(pointwise, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE,
-                    std::vector{CUDNN_POINTWISE_MUL}),
+                    std::vector{CUDNN_POINTWISE_SQRT}),
               kDone);
     EXPECT_EQ(l.set(pointwise, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
                     std::vector{CUDNN_DATA_FLOAT}),

@@ -5,6 +5,7 @@
 
 #include "CpuBackend.h"
 #include "compiler/codegen/gpu/Group.h"
+#include "compiler/codegen/gpu/LibraryCode.h"
 #include "compiler/codegen/gpu/Product.h"
 #include "compiler/target/cuda/CudaTarget.h"
 #include "runtime/sim/Executor.h"

@@ -30,6 +30,8 @@ TEST_P(Train, WrongUsageIsExitCode2) {
             2);
   EXPECT_EQ(run({"train", "--data", data, "--lr", "0.1", "--steps", "1", "--resume"}), 2);
   EXPECT_EQ(run({"train", "--data", data, "--lr", "0.1", "--steps", "1", "--no-decay", "("}), 2);
+  EXPECT_EQ(run({"train", "--data", data, "--lr", "0.1", "--steps", "1", "--no-decay", "^V$"}), 2);
+  EXPECT_CONTAINS(err, "'^V$' matches no parameter");
   EXPECT_EQ(run({"train", "--data", data, "--lr", "0.1", "--steps", "1", "one", "two"}), 2);
   EXPECT_CONTAINS(err, "not expected: one two");
   EXPECT_EQ(run({"--help"}), 0);

@@ -7,14 +7,14 @@
 //   llvm.func @k0(!llvm.ptr {llvm.noalias}, …)
 //       attributes {nvvm.kernel, nvvm.minctasm = 2, nvvm.reqntid = [256, 1, 1]}
 //
-// A library command becomes a function that computes it without a library (Product.h).
+// A library command becomes functions that compute it without a library (LibraryCode.h).
 // Mathematics that the approximations of the CPU do not cover is libdevice's (__nv_powf, …).
 //
 //===----------------------------------------------------------------------------===//
 
 #include "compiler/codegen/gpu/ConvertKernelsToNVVM.h"
 #include "compiler/codegen/gpu/GpuEmitter.h"
-#include "compiler/codegen/gpu/Product.h"
+#include "compiler/codegen/gpu/LibraryCode.h"
 #include "mlir/Conversion/GPUToNVVM/GPUToNVVMPass.h"
 #include "mlir/Conversion/LLVMCommon/ConversionTarget.h"
 #include "mlir/Conversion/LLVMCommon/TypeConverter.h"
@@ -206,8 +206,8 @@ LogicalResult ConvertKernelsToNVVM::writeKernels(ModuleOp module) {
     if (failed(emitKernel(kernel)))
       return failure();
   bool isFailed = false;
-  for (Operation *command : distinctProducts(module))
-    isFailed |= failed(emitProduct(command, /*tensorCores=*/bf16));
+  for (Operation *command : distinctLibraryCommands(module))
+    isFailed |= failed(emitLibraryCode(command, /*tensorCores=*/bf16));
   if (isFailed)
     return failure();
   for (Operation *op : llvm::reverse(old))

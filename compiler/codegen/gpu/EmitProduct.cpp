@@ -13,7 +13,7 @@
 //
 //===--------------------------------------------------------------------------------------===//
 
-#include "compiler/codegen/gpu/EmitProduct.h"
+#include "compiler/codegen/gpu/TileReader.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
@@ -23,26 +23,6 @@ using namespace mlir;
 namespace mpc::gpu {
 
 namespace {
-/// What a block reads of one side.
-struct SideReader {
-  const ProductSide &side;
-  Type element;
-  Value pointer;     ///< of the operand
-  int64_t outers;    ///< of a tile
-  int64_t limit;     ///< of all outer indices
-  Affine firstOuter; ///< of this block's tile
-  int64_t width;     ///< of a piece
-  SharedLayout layout;
-  Value memory; ///< of two tiles
-
-  /// Piece number i of a thread: its first element in the tile.
-  std::pair<Affine, Affine> place(GpuEmitter &e, int64_t i, int64_t threads, int64_t depth) const {
-    int64_t perLine = (side.alongDepth ? depth : outers) / width;
-    auto [line, at] = e.divide(e.thread + Affine(i * threads), perLine);
-    return side.alongDepth ? std::pair(line, at * width) : std::pair(at * width, line);
-  }
-};
-
 struct ProductKernel {
   ProductKernel(func::FuncOp frame, Operation *command, bool tensorCores)
       : frame(frame), map(command), grid(productGrid(command)), function(productFunctions(command)),
@@ -58,9 +38,6 @@ struct ProductKernel {
   std::map<Affine, Value> biases; ///< read so far
 
   SmallVector<Value> sumTile(GpuEmitter &e, TileProduct &product, ArrayRef<Affine> block);
-  void read(GpuEmitter &e, const SideReader &reader, const Affine &batch, const Affine &first,
-            SmallVectorImpl<Value> &pieces);
-  void fill(GpuEmitter &e, const SideReader &reader, const Affine &first, ValueRange pieces);
   Value bias(GpuEmitter &e, const Affine &batch, const Affine &row, const Affine &column);
   Value finished(GpuEmitter &e, Value sum, const Affine &batch, const Affine &row,
                  const Affine &column);
@@ -78,121 +55,26 @@ struct ProductKernel {
 };
 } // namespace
 
-/// A piece travels as words, whatever its elements are.
-static Type pieceType(OpBuilder &b, int64_t bytes) {
-  Type word = b.getIntegerType(std::min<int64_t>(bytes * 8, 32));
-  return bytes > 4 ? Type(VectorType::get(bytes / 4, word)) : word;
-}
-
-//===--------------------------------------------------------------------------------------===//
-// From an operand to shared memory
-//===--------------------------------------------------------------------------------------===//
-
-/// Reads this thread's pieces of the tile whose depth begins at `first`.
-void ProductKernel::read(GpuEmitter &e, const SideReader &reader, const Affine &batch,
-                         const Affine &first, SmallVectorImpl<Value> &pieces) {
-  int64_t depth = tileDepth(tensorCores), threads = grid.tile.threads;
-  int64_t bytes = reader.width * storedBytes(reader.element);
-  Type type = pieceType(e.here(), bytes);
-  for (int64_t i = 0; i < reader.outers * depth / reader.width / threads; ++i) {
-    auto [outerAt, depthAt] = reader.place(e, i, threads, depth);
-    Affine outer = reader.firstOuter + outerAt, k = first + depthAt;
-    ProductElement from = reader.side.at(e, batch, outer, k);
-    Value exists = e.both(e.inside(outer, reader.limit), e.inside(k, map.depth), e.depth());
-    exists = e.both(exists, from.exists, e.depth());
-    Value offset = e.index(from.index), none = e.constant(0);
-    offset = exists ? e.select(exists, offset, none) : offset;
-    Value address = addressOf(e, reader.pointer, reader.element, offset);
-    OpBuilder &b = e.here();
-    Value piece = LLVM::LoadOp::create(b, e.loc, type, address, bytes);
-    if (exists) {
-      Value zero = arith::ConstantOp::create(b, e.loc, cast<TypedAttr>(b.getZeroAttr(type)));
-      piece = e.select(exists, piece, zero);
-    }
-    pieces.push_back(piece);
-  }
-}
-
-/// Writes them into the buffer that begins at element `first`.
-void ProductKernel::fill(GpuEmitter &e, const SideReader &reader, const Affine &first,
-                         ValueRange pieces) {
-  SharedTile tile{reader.memory, reader.layout, first};
-  Type from = reader.element, to = reader.layout.element;
-  int64_t width = reader.width;
-  int64_t step = reader.side.alongDepth ? reader.layout.depthStride : reader.layout.outerStride;
-  int64_t together = step == 1 ? dividing(width, 16 / storedBytes(to)) : 1;
-  for (auto [i, piece] : llvm::enumerate(pieces)) {
-    auto [outer, k] = reader.place(e, i, grid.tile.threads, tileDepth(tensorCores));
-    Affine at = tile.at(outer, k);
-    if (from == to && together == width) {
-      storeBytes(e, reader.memory, to, at, piece, width * storedBytes(to));
-      continue;
-    }
-    Value elements = LLVM::BitcastOp::create(
-        e.here(), e.loc, width == 1 ? from : Type(VectorType::get(width, from)), piece);
-    SmallVector<Value> values;
-    for (int64_t n = 0; n < width; ++n)
-      values.push_back(e.convert(elementAt(e, elements, n), to, e.depth()));
-    for (int64_t n = 0; n < width; n += together)
-      storeTogether(e, reader.memory, at + Affine(n * step), ArrayRef(values).slice(n, together));
-  }
-}
-
 /// The sums of this thread over the block's part of the depth.
 SmallVector<Value> ProductKernel::sumTile(GpuEmitter &e, TileProduct &product,
                                           ArrayRef<Affine> block) {
   int64_t depth = tileDepth(tensorCores), threads = grid.tile.threads;
-  int64_t count = grid.tile.rows * grid.tile.columns / threads;
-  SmallVector<Value> sums(count, e.identity(ReductionKind::sum, map.accumulator));
+  SmallVector<Value> sums(grid.tile.rows * grid.tile.columns / threads,
+                          e.identity(ReductionKind::sum, map.accumulator));
   if (map.isZero())
     return sums;
   auto reader = [&](const ProductSide &side, int64_t outers, int64_t limit, const Affine &tile) {
-    SharedLayout layout = sharedLayout(map, side, outers, tensorCores);
     Value pointer = side.operand == kPacked ? e.scratch : e.arguments[side.operand];
-    return SideReader{side,
-                      map.element,
-                      pointer,
-                      outers,
-                      limit,
-                      tile * outers,
-                      std::min(side.width, outers * depth / threads),
-                      layout,
-                      e.sharedArray(layout.element, 2 * layout.elements)};
+    TileReader reader{side, map.element, pointer, outers, limit, tile * outers, depth, map.depth};
+    reader.layout = sharedLayout(map, side, outers, tensorCores);
+    reader.share(e, threads, /*buffers=*/2);
+    return reader;
   };
-  SideReader left = reader(map.left, grid.tile.rows, map.rows, block[2]);
-  SideReader right = reader(map.right, grid.tile.columns, map.columns, block[3]);
-  Affine split = block[0] * grid.splitDepth, batch = block[1];
+  TileReader left = reader(map.left, grid.tile.rows, map.rows, block[2]);
+  TileReader right = reader(map.right, grid.tile.columns, map.columns, block[3]);
   int64_t steps = llvm::divideCeil(grid.splits == 1 ? map.depth : grid.splitDepth, depth);
-
-  SmallVector<Value> pieces;
-  read(e, left, batch, split, pieces);
-  size_t ofLeft = pieces.size();
-  read(e, right, batch, split, pieces);
-  sums.append(pieces);
-  sums = e.loop(steps, 0, sums, [&](const Affine &step, ValueRange carried) {
-    Affine parity = e.divide(step, 2).second;
-    SharedTile tiles[] = {{left.memory, left.layout, parity * left.layout.elements},
-                          {right.memory, right.layout, parity * right.layout.elements}};
-    ValueRange old = carried.drop_front(count);
-    fill(e, left, tiles[0].first, old.take_front(ofLeft));
-    fill(e, right, tiles[1].first, old.drop_front(ofLeft));
-    e.barrier();
-    SmallVector<Value> next;
-    if (steps > 1) { // after the last step, what was read is left
-      Affine ahead = split + (step + Affine(1)) * depth;
-      read(e, left, batch, ahead, next);
-      read(e, right, batch, ahead, next);
-    } else {
-      next.assign(old.begin(), old.end());
-    }
-    SmallVector<Value> all = product.multiply(tiles[0], tiles[1], carried.take_front(count));
-    all.append(next);
-    return all;
-  });
-  // Unrolled, it would only keep more addresses in registers.
-  Emitter::keepLoop(sums.front());
-  sums.truncate(count);
-  return sums;
+  return multiplyAlong(e, product, left, right, block[1], block[0] * grid.splitDepth, steps,
+                       std::move(sums));
 }
 
 //===--------------------------------------------------------------------------------------===//

@@ -65,6 +65,8 @@ std::unique_ptr<TileProduct> createRegisterProduct(GpuEmitter &e, const ProductT
 mlir::Value addressOf(GpuEmitter &e, mlir::Value pointer, mlir::Type element, mlir::Value index);
 /// An element of a vector; of one element, the value itself.
 mlir::Value elementAt(GpuEmitter &e, mlir::Value vector, int64_t i);
+/// The values as a vector; of one, the value itself.
+mlir::Value joined(GpuEmitter &e, mlir::ValueRange values);
 llvm::SmallVector<mlir::Value> loadTogether(GpuEmitter &e, mlir::Value pointer, mlir::Type element,
                                             const Affine &first, int64_t count);
 void storeTogether(GpuEmitter &e, mlir::Value pointer, const Affine &first,

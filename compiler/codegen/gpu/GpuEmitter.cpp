@@ -99,8 +99,8 @@ Value GpuEmitter::shuffle(Value value, int32_t distance) {
   return isa<FloatType>(type) ? arith::BitcastOp::create(b, loc, type, word).getResult() : word;
 }
 
-Value GpuEmitter::combineWarp(ReductionKind kind, Value value) {
-  for (int32_t distance = kWarp / 2; distance; distance /= 2)
+Value GpuEmitter::combineWarp(ReductionKind kind, Value value, int64_t lanes) {
+  for (int32_t distance = static_cast<int32_t>(lanes / 2); distance; distance /= 2)
     value = accumulate(here(), kind, value, shuffle(value, distance), /*reassociate=*/false);
   return value;
 }

@@ -31,8 +31,9 @@ public:
   mlir::Value lesser(mlir::Value a, mlir::Value b);
   mlir::Value select(mlir::Value condition, mlir::Value yes, mlir::Value no);
 
-  /// The values of a warp combined; every lane gets the same bits. All lanes must come here.
-  mlir::Value combineWarp(ReductionKind kind, mlir::Value value);
+  /// The values of a warp combined, or of `lanes` neighbors (a power of two) each; every lane gets
+  /// the same bits. All lanes must come here.
+  mlir::Value combineWarp(ReductionKind kind, mlir::Value value, int64_t lanes = kWarp);
   /// The values of a block combined, in the order of its warps, through `shared`, an array of one
   /// element per warp that is used once. All threads must come here, and get the result.
   mlir::Value combineBlock(ReductionKind kind, mlir::Value value, mlir::Value shared);

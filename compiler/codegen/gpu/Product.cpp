@@ -3,7 +3,6 @@
 #include "compiler/codegen/gpu/Product.h"
 #include "compiler/codegen/gpu/EmitProduct.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/xxhash.h"
 
@@ -134,19 +133,6 @@ SmallVector<Function, 2> productFunctions(Operation *command) {
     functions.back().afterLibrary = true;
   }
   return functions;
-}
-
-SmallVector<Operation *> distinctProducts(ModuleOp module) {
-  SmallVector<Operation *> products;
-  llvm::StringSet<> names;
-  module.walk([&](Operation *op) {
-    if (!isProduct(op))
-      return;
-    SmallVector<Function, 2> functions = productFunctions(op);
-    if (!functions.empty() && names.insert(functions[0].name).second)
-      products.push_back(op);
-  });
-  return products;
 }
 
 int64_t productScratchBytes(Operation *command) {

@@ -1,7 +1,6 @@
 //===- Product.h - matrix products and convolutions on a GPU ----------------------------===//
 //
-// A GPU function for every library command, so that no model depends on a library being
-// there. All of them are one product,
+// The GPU functions of matrix products and convolutions. All of them are one product,
 //
 //   result[b, m, n] = Σ_k left[b, m, k] · right[b, k, n]
 //
@@ -19,19 +18,16 @@
 
 namespace mpc::gpu {
 
-/// True for a library command: matmul, conv, conv_backward_data, conv_backward_weights.
+/// matmul, conv, conv_backward_data, conv_backward_weights.
 bool isProduct(mlir::Operation *op);
 
-/// GPU functions that execute a library command by themselves, in the order in which they have to
+/// GPU functions that execute a product by themselves, in the order in which they have to
 /// run: NAME, or NAME$partial and NAME$combine, after NAME$filter where a filter is copied; none
 /// where the result has no elements. Names are made from the content: equal names mean equal code.
 /// Last, NAME$gradient with `afterLibrary`: takes a filter's gradient from the scratch, where a
 /// library has left it in its own order.
 /// Parameters: the command's operands, its result, and scratch where productScratchBytes > 0.
 llvm::SmallVector<Function, 2> productFunctions(mlir::Operation *command);
-/// The library commands of a module's functions, one of each name that productFunctions makes, in
-/// order.
-llvm::SmallVector<mlir::Operation *> distinctProducts(mlir::ModuleOp module);
 /// Bytes of a product's scratch: a filter in another order, then the partial sums where the depth
 /// is split; or a filter's gradient in a library's order.
 int64_t productScratchBytes(mlir::Operation *command);

@@ -1,8 +1,7 @@
 //===- ProductTiles.cpp - a tile's product, by tensor cores or in registers -------------===//
 
-#include "compiler/codegen/gpu/EmitProduct.h"
+#include "compiler/codegen/gpu/TensorCores.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 
 using namespace mlir;
 
@@ -40,16 +39,19 @@ SmallVector<Value> loadTogether(GpuEmitter &e, Value pointer, Type element, cons
   return values;
 }
 
+Value joined(GpuEmitter &e, ValueRange values) {
+  if (values.size() == 1)
+    return values[0];
+  Type type = VectorType::get(values.size(), values[0].getType());
+  Value all = LLVM::PoisonOp::create(e.here(), e.loc, type);
+  for (auto [i, value] : llvm::enumerate(values))
+    all = LLVM::InsertElementOp::create(e.here(), e.loc, all, value, number(e, i));
+  return all;
+}
+
 void storeTogether(GpuEmitter &e, Value pointer, const Affine &first, ValueRange values) {
   Type element = values[0].getType();
-  int64_t count = values.size();
-  Value all = values[0];
-  if (count > 1) {
-    all = LLVM::PoisonOp::create(e.here(), e.loc, VectorType::get(count, element));
-    for (int64_t i = 0; i < count; ++i)
-      all = LLVM::InsertElementOp::create(e.here(), e.loc, all, values[i], number(e, i));
-  }
-  storeBytes(e, pointer, element, first, all, count * storedBytes(element));
+  storeBytes(e, pointer, element, first, joined(e, values), values.size() * storedBytes(element));
 }
 
 //===----------------------------------------------------------------------------------===//
@@ -57,16 +59,14 @@ void storeTogether(GpuEmitter &e, Value pointer, const Affine &first, ValueRange
 //===----------------------------------------------------------------------------------===//
 
 namespace {
-// mma.sync.m16n8k16. Which lane has which elements is fixed by the PTX ISA ("Matrix fragments for
-// mma.m16n8k16"); ldmatrix brings four 8×8 matrices of halves at once into that order, lane l
-// giving the address of row l mod 8 of matrix l / 8.
 class TensorCoreProduct : public TileProduct {
 public:
   TensorCoreProduct(GpuEmitter &e, const ProductTile &tile, Type element)
-      : e(e), element(element), rows(tile.rows / tile.warpRows),
+      : e(e), rows(tile.rows / tile.warpRows),
         columns(tile.columns / (tile.threads / kWarp / tile.warpRows)) {
     auto [warp, lane] = e.divide(e.thread, kWarp);
     this->lane = lane;
+    cores.emplace(e, element, lane);
     std::tie(warpRow, warpColumn) = e.divide(warp, tile.threads / kWarp / tile.warpRows);
   }
 
@@ -75,68 +75,15 @@ public:
   SmallVector<SumRun> runs() override;
 
 private:
-  static constexpr int64_t kRows = 16, kColumns = 8, kDepth = 16, kSums = 4;
-
-  std::array<Value, 4> loadMatrices(const SharedTile &tile, const Affine &outer,
-                                    const Affine &depth, bool depthFirst);
-  Value operand(Value word);
-  SmallVector<Value> multiplyAdd(ArrayRef<Value> left, ArrayRef<Value> right, ValueRange sums);
+  static constexpr int64_t kRows = TensorCores::kRows, kColumns = TensorCores::kColumns,
+                           kDepth = TensorCores::kDepth, kSums = TensorCores::kSums;
 
   GpuEmitter &e;
-  Type element;
   int64_t rows, columns; ///< of a warp
   Affine lane, warpRow, warpColumn;
+  std::optional<TensorCores> cores;
 };
 } // namespace
-
-/// The 16×16 elements from (outer, depth) on, in four words of two halves that differ in the depth.
-/// Which of the matrices is the second: the one further in the depth, or in the outer index.
-std::array<Value, 4> TensorCoreProduct::loadMatrices(const SharedTile &tile, const Affine &outer,
-                                                     const Affine &depth, bool depthFirst) {
-  auto [matrix, row] = e.divide(lane, 8);
-  auto [far, near] = e.divide(matrix, 2);
-  Affine outers = (depthFirst ? far : near) * 8, depths = (depthFirst ? near : far) * 8;
-  bool transposed = tile.layout.depthStride != 1;
-  (transposed ? depths : outers) = (transposed ? depths : outers) + row;
-  MLIRContext *context = e.here().getContext();
-  Value address =
-      addressOf(e, tile.memory, element, e.index(tile.at(outer + outers, depth + depths)));
-  OpBuilder &b = e.here();
-  constexpr unsigned kSharedSpace = 3;
-  address = LLVM::AddrSpaceCastOp::create(
-      b, e.loc, LLVM::LLVMPointerType::get(context, kSharedSpace), address);
-  Type word = b.getI32Type();
-  Value loaded = NVVM::LdMatrixOp::create(
-      b, e.loc, LLVM::LLVMStructType::getLiteral(context, {word, word, word, word}), address,
-      /*num=*/4, transposed ? NVVM::MMALayout::col : NVVM::MMALayout::row,
-      NVVM::LdStMatrixShapeAttr::get(context, 8, 8), NVVM::LdStMatrixEltType::B16);
-  std::array<Value, 4> words;
-  for (int64_t i = 0; i < 4; ++i)
-    words[i] = LLVM::ExtractValueOp::create(b, e.loc, loaded, i);
-  return words;
-}
-
-/// mma takes two f16 as a vector, two bf16 as a word.
-Value TensorCoreProduct::operand(Value word) {
-  if (element.isBF16())
-    return word;
-  return LLVM::BitcastOp::create(e.here(), e.loc, VectorType::get(2, element), word);
-}
-
-SmallVector<Value> TensorCoreProduct::multiplyAdd(ArrayRef<Value> left, ArrayRef<Value> right,
-                                                  ValueRange sums) {
-  OpBuilder &b = e.here();
-  Type f32 = b.getF32Type();
-  NVVM::MMATypes type = element.isBF16() ? NVVM::MMATypes::bf16 : NVVM::MMATypes::f16;
-  Value result = NVVM::MmaOp::create(
-      b, e.loc, LLVM::LLVMStructType::getLiteral(b.getContext(), {f32, f32, f32, f32}), left, right,
-      sums, {kRows, kColumns, kDepth}, std::nullopt, std::nullopt, std::array{type, type},
-      std::array{NVVM::MMALayout::row, NVVM::MMALayout::col});
-  SmallVector<Value> next;
-  for (int64_t i = 0; i < kSums; ++i)
-    next.push_back(LLVM::ExtractValueOp::create(b, e.loc, result, i));
-  return next;
-}
 
 SmallVector<Value> TensorCoreProduct::multiply(const SharedTile &left, const SharedTile &right,
                                                ValueRange sums) {
@@ -144,16 +91,17 @@ SmallVector<Value> TensorCoreProduct::multiply(const SharedTile &left, const Sha
   for (int64_t k = 0; k < tileDepth(/*tensorCores=*/true); k += kDepth) {
     SmallVector<Value> a, b; // per 16 rows: 4 words; per 8 columns: 2 words
     for (int64_t i = 0; i < rows; i += kRows)
-      for (Value word : loadMatrices(left, warpRow * rows + i, k, /*depthFirst=*/false))
-        a.push_back(operand(word));
+      for (Value word : cores->loadMatrices(left, warpRow * rows + i, k, /*depthFirst=*/false))
+        a.push_back(cores->operand(word));
     for (int64_t j = 0; j < columns; j += 2 * kColumns)
-      for (Value word : loadMatrices(right, warpColumn * columns + j, k, /*depthFirst=*/true))
-        b.push_back(operand(word));
+      for (Value word :
+           cores->loadMatrices(right, warpColumn * columns + j, k, /*depthFirst=*/true))
+        b.push_back(cores->operand(word));
     size_t sum = 0;
     for (size_t i = 0; i < a.size(); i += 4)
       for (size_t j = 0; j < b.size(); j += 2, sum += kSums)
-        llvm::copy(multiplyAdd(ArrayRef(a).slice(i, 4), ArrayRef(b).slice(j, 2),
-                               ArrayRef(next).slice(sum, kSums)),
+        llvm::copy(cores->multiplyAdd(ArrayRef(a).slice(i, 4), ArrayRef(b).slice(j, 2),
+                                      ArrayRef(next).slice(sum, kSums)),
                    next.begin() + sum);
   }
   return next;

@@ -4,7 +4,7 @@
 #include "compiler/codegen/Kernel.h"
 #include "compiler/codegen/gpu/ConvertKernelsToNVVM.h"
 #include "compiler/codegen/gpu/Group.h"
-#include "compiler/codegen/gpu/Product.h"
+#include "compiler/codegen/gpu/LibraryCode.h"
 #include "compiler/target/cuda/Assembler.h"
 #include "compiler/target/cuda/SimulatorImage.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
@@ -94,7 +94,7 @@ static void registerTranslations(MLIRContext *context) {
 /// A function that holds nothing but the command.
 static void cloneAlone(OpBuilder &builder, Operation *command) {
   OpBuilder::InsertionGuard guard(builder);
-  std::string name = gpu::productFunctions(command)[0].name + "$command";
+  std::string name = gpu::libraryFunctions(command)[0].name + "$command";
   auto function = func::FuncOp::create(
       builder, command->getLoc(), name,
       builder.getFunctionType(command->getOperandTypes(), command->getResultTypes()));
@@ -118,7 +118,7 @@ lowerKernels(ModuleOp planned, llvm::TargetMachine &machine, unsigned architectu
   gpu::GroupIndex groups(planned);
   for (func::FuncOp kernel : groups.kernels())
     builder.clone(*kernel);
-  for (Operation *command : gpu::distinctProducts(planned))
+  for (Operation *command : gpu::distinctLibraryCommands(planned))
     cloneAlone(builder, command);
   PassManager passes(context, ModuleOp::getOperationName(), PassManager::Nesting::Explicit);
   HalfSupport half;

@@ -120,6 +120,12 @@ Error SimulatorCode::replaceIntrinsic(IntrinsicInst &intrinsic, Kernel &kernel) 
   Value *replacement = nullptr;
   if (auto entry = registers.find(intrinsic.getIntrinsicID()); entry != registers.end()) {
     replacement = call(b, entry->second, i32, {});
+  } else if (intrinsic.getIntrinsicID() == Intrinsic::nvvm_ex2_approx_ftz) {
+    // Subnormal results are zero.
+    Value *power = b.CreateUnaryIntrinsic(Intrinsic::exp2, argument(0));
+    Type *type = power->getType();
+    replacement = b.CreateSelect(b.CreateFCmpOLT(power, ConstantFP::get(type, 0x1p-126)),
+                                 ConstantFP::get(type, 0), power);
   } else {
     kernel.synchronizes = true;
     switch (intrinsic.getIntrinsicID()) {

@@ -1,7 +1,7 @@
 //===- Attributes.cpp - the simulated cuDNN: descriptors and their attributes -------------===//
 //
-// The manual's tables of attributes, as far as convolutions need them: what they belong to, their
-// type, how many elements they have.
+// The manual's tables of attributes, as far as convolutions and attention need them: what they
+// belong to, their type, how many elements they have.
 //
 //===--------------------------------------------------------------------------------------===//
 
@@ -91,6 +91,26 @@ constexpr Rule kPointwiseOperation[] = {
     {CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_TYPE_FLOAT, Use::optional},
     {CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, CUDNN_TYPE_FLOAT, Use::optional}};
 
+constexpr Rule kMatmul[] = {{CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE},
+                            {CUDNN_ATTR_MATMUL_PADDING_VALUE, CUDNN_TYPE_DOUBLE, Use::optional}};
+
+constexpr Rule kMatmulOperation[] = {{CUDNN_ATTR_OPERATION_MATMUL_DESC, kDescriptor, Use::required,
+                                      1, CUDNN_BACKEND_MATMUL_DESCRIPTOR},
+                                     {CUDNN_ATTR_OPERATION_MATMUL_ADESC, kDescriptor},
+                                     {CUDNN_ATTR_OPERATION_MATMUL_BDESC, kDescriptor},
+                                     {CUDNN_ATTR_OPERATION_MATMUL_CDESC, kDescriptor}};
+
+constexpr Rule kReduction[] = {{CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE},
+                               {CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE}};
+
+constexpr Rule kReductionOperation[] = {{CUDNN_ATTR_OPERATION_REDUCTION_DESC, kDescriptor,
+                                         Use::required, 1, CUDNN_BACKEND_REDUCTION_DESCRIPTOR},
+                                        {CUDNN_ATTR_OPERATION_REDUCTION_XDESC, kDescriptor},
+                                        {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, kDescriptor}};
+
+constexpr Rule kReshapeOperation[] = {{CUDNN_ATTR_OPERATION_RESHAPE_XDESC, kDescriptor},
+                                      {CUDNN_ATTR_OPERATION_RESHAPE_YDESC, kDescriptor}};
+
 constexpr Rule kGraph[] = {
     {CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE},
     {CUDNN_ATTR_OPERATIONGRAPH_OPS, kDescriptor, Use::required, kMany},
@@ -147,6 +167,11 @@ constexpr DescriptorKind kKinds[] = {
     {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, kBackwardData},
     {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, kBackwardFilter},
     {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, kPointwiseOperation},
+    {CUDNN_BACKEND_MATMUL_DESCRIPTOR, kMatmul},
+    {CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, kMatmulOperation},
+    {CUDNN_BACKEND_REDUCTION_DESCRIPTOR, kReduction},
+    {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, kReductionOperation},
+    {CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, kReshapeOperation},
     {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, kGraph},
     {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, kHeuristics},
     {CUDNN_BACKEND_ENGINE_DESCRIPTOR, kEngine},
@@ -187,7 +212,10 @@ bool isOperation(cudnnBackendDescriptorType_t type) {
   return type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
          type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ||
          type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR ||
-         type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR;
+         type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ||
+         type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR ||
+         type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR ||
+         type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR;
 }
 
 /// What is the same for setting and getting.

@@ -13,6 +13,7 @@
 //===--------------------------------------------------------------------------------------===//
 
 #include "runtime/sim/dnn/Convolution.h"
+#include "runtime/sim/dnn/Fused.h"
 #include "runtime/sim/library/Sums.h"
 #include <algorithm>
 #include <array>
@@ -223,7 +224,20 @@ Number numberOf(const Tensor &tensor) { return *numberOf(tensor.dataType); }
 
 int64_t bytesOf(const Tensor &tensor) { return bytesOf(numberOf(tensor)); }
 
+static std::vector<const Tensor *> pointers(const std::vector<Tensor> &tensors) {
+  std::vector<const Tensor *> all;
+  for (const Tensor &each : tensors)
+    all.push_back(&each);
+  return all;
+}
+
+std::vector<const Tensor *> Problem::results() const {
+  return fused ? pointers(fused->outputs) : std::vector<const Tensor *>{&result};
+}
+
 std::vector<const Tensor *> Problem::operands() const {
+  if (fused)
+    return pointers(fused->inputs);
   std::vector<const Tensor *> all;
   if (kind != Kind::backwardData)
     all.push_back(&x);

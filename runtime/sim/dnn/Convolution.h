@@ -12,6 +12,7 @@
 #include "runtime/sim/library/Numbers.h"
 #include <cudnn.h>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -40,9 +41,13 @@ int64_t bytesOf(const Tensor &tensor);
 
 enum class Kind : uint8_t { forward, backwardData, backwardFilter };
 
-/// What an operation graph says: everything but addresses. The result is y, x (its gradient) or w
-/// (its gradient), or what the operations behind the convolution make of it.
+struct Fused; // Fused.h
+
+/// What an operation graph says: everything but addresses. Of attention it is `fused`; else the
+/// result is y, x (its gradient) or w (its gradient), or what the operations behind the convolution
+/// make of it.
 struct Problem {
+  std::shared_ptr<const Fused> fused;
   Kind kind = Kind::forward;
   Tensor x, w, y;
   std::vector<int64_t> prePadding, postPadding, strides, dilations;
@@ -56,6 +61,8 @@ struct Problem {
 
   /// What is read.
   std::vector<const Tensor *> operands() const;
+  /// What is written.
+  std::vector<const Tensor *> results() const;
 };
 
 /// How an engine computes.

@@ -1,4 +1,4 @@
-//===- Engines.cpp - what executes a convolution in the simulated cuDNN -------------------===//
+//===- Engines.cpp - what executes a graph in the simulated cuDNN -------------------------===//
 //
 // Each is like some of the real library's. What built-in engines take is what its heuristics, which
 // can be asked without a GPU, offer engines for. Engines whose notes say that they compute
@@ -93,6 +93,32 @@ bool areChannelsWide(const Problem &p, int64_t factor) {
 bool areAll(const std::vector<int64_t> &list, int64_t value) {
   return std::all_of(list.begin(), list.end(), [&](int64_t each) { return each == value; });
 }
+
+//===- Properties of attention ------------------------------------------------------------===//
+
+/// Halves of one type, also the weights but for the gradient's; channels in multiples of 8, no more
+/// than 256. Gradients but for sm_90 no more than 128, and no bias that is the same for all keys;
+/// no gradient of a single key.
+bool isAttention(const Problem &p, int capability) {
+  const Fused &f = *p.fused;
+  const cudnnDataType_t half = f.steps.front().x.dataType;
+  const int64_t keys = f.scores.extents[3];
+  const bool isNarrow = f.isGradient && capability / 10 != 9;
+  bool fits = capability >= 80 && half != CUDNN_DATA_FLOAT && !(f.isGradient && keys == 1);
+  for (const Step &s : f.steps) {
+    if (s.kind == Step::Kind::multiply)
+      for (const Tensor *each : {&s.x, &*s.b})
+        fits &= each->dataType == half || (each->isVirtual && f.isGradient);
+    else if (s.mode == CUDNN_POINTWISE_ADD && !s.b->isVirtual)
+      fits &= !isNarrow || s.b->extents[3] == keys;
+  }
+  for (int64_t channels : f.channels)
+    fits &= channels % 8 == 0 && channels <= (isNarrow ? 128 : 256);
+  return fits;
+}
+
+cudnnDataType_t weightType(const Problem &p) { return p.fused->steps.front().x.dataType; }
+int64_t storedScores(const Problem &p) { return p.fused->isGradient ? 1 : 0; }
 
 //===- Engines ----------------------------------------------------------------------------===//
 
@@ -192,10 +218,59 @@ const Engine kEngines[] = {
      .isOffered = [](const Problem &p,
                      int capability) { return !isHalf(p) && isBuiltIn(p, capability); },
      .arithmetic = [](const Problem &) { return Arithmetic{.operandBits = 12}; },
-     .parts = noParts}};
-constexpr int64_t kGeneric = 0;
+     .parts = noParts},
+    {.name = "attention",
+     .timed = "cudnn-attention",
+     .numericalNotes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE},
+     .behaviorNotes = {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION,
+                       CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API},
+     .isOffered = isAttention,
+     .arithmetic = exact,
+     .parts = storedScores,
+     .tile = 32,
+     .isFused = true},
+    {.name = "attention in full tiles",
+     .timed = "cudnn-attention-tiles",
+     .numericalNotes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE},
+     .behaviorNotes = {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION},
+     .isOffered = isAttention,
+     .arithmetic = [](const Problem &) { return Arithmetic{.partDepth = 64}; },
+     .parts = storedScores,
+     .channels = 64,
+     .isFused = true},
+    {.name = "attention with sums in half precision",
+     .timed = "cudnn-attention-half-sums",
+     .numericalNotes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
+                        CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION},
+     .isOffered = isAttention,
+     .arithmetic =
+         [](const Problem &p) {
+           return Arithmetic{.partDepth = 16, .part = *numberOf(weightType(p))};
+         },
+     .parts = noParts,
+     .isFused = true},
+    {.name = "attention's gradient in any order",
+     .timed = "cudnn-attention-unordered",
+     .numericalNotes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC},
+     .isOffered = [](const Problem &p,
+                     int capability) { return p.fused->isGradient && isAttention(p, capability); },
+     .arithmetic =
+         [](const Problem &p) {
+           return Arithmetic{
+               .partDepth = 16, .part = *numberOf(weightType(p)), .isUnordered = true};
+         },
+     .parts = noParts,
+     .isFused = true},
+    {.name = "what a later version adds to attention",
+     .timed = "cudnn-attention-later",
+     .numericalNotes = {CUDNN_NUMERICAL_NOTE_TYPE_COUNT}, // that callers do not know
+     .isOffered = isAttention,
+     .arithmetic = [](const Problem &) { return Arithmetic{.operandBits = 3}; },
+     .parts = noParts,
+     .isFused = true}};
+constexpr int64_t kGeneric = 0, kAttention = 9;
 /// The heuristics' order.
-constexpr int64_t kOrder[] = {3, 4, 5, 6, 7, 8, 2, 1, kGeneric};
+constexpr int64_t kOrder[] = {3, 4, 5, 6, 7, 8, 2, 1, kGeneric, 11, 12, 13, 10, kAttention};
 } // namespace
 
 std::span<const Engine> engines() { return kEngines; }
@@ -204,11 +279,12 @@ std::vector<Offer> offered(const Problem &problem, int capability, cudnnBackendH
   bool isFallback = mode == CUDNN_HEUR_MODE_FALLBACK;
   std::vector<Offer> found;
   for (int64_t index : kOrder)
-    if ((!isFallback || index == kGeneric) && kEngines[index].isOffered(problem, capability))
+    if ((!isFallback || index == kGeneric || index == kAttention) &&
+        kEngines[index].isFor(problem, capability))
       found.push_back({index, 0});
   // With its knob turned, an engine is another one for a caller that measures.
   for (int64_t index : kOrder)
-    if (!isFallback && kEngines[index].tile && kEngines[index].isOffered(problem, capability))
+    if (!isFallback && kEngines[index].tile && kEngines[index].isFor(problem, capability))
       found.push_back({index, kEngines[index].tile});
   return found;
 }
@@ -219,6 +295,12 @@ int64_t tileOf(const Descriptor &configuration) {
 }
 
 cudnnStatus_t checkPlan(const Engine &engine, const Problem &p) {
+  if (p.fused && p.fused->scores.extents[3] % engine.channels != 0)
+    return decline(CUDNN_STATUS_NOT_SUPPORTED_SHAPE,
+                   "cudnnBackendFinalize: the engine '%s' needs keys in multiples of %d",
+                   engine.name, static_cast<int>(engine.channels));
+  if (p.fused)
+    return CUDNN_STATUS_SUCCESS;
   if (!areChannelsWide(p, engine.channels))
     return decline(CUDNN_STATUS_NOT_SUPPORTED_SHAPE,
                    "cudnnBackendFinalize: the engine '%s' needs channels in multiples of %d",

@@ -1,4 +1,4 @@
-//===- Engines.h - what executes a convolution in the simulated cuDNN ---------------------===//
+//===- Engines.h - what executes a graph in the simulated cuDNN ---------------------------===//
 
 #ifndef MPC_RUNTIME_SIM_DNN_ENGINES_H
 #define MPC_RUNTIME_SIM_DNN_ENGINES_H
@@ -13,21 +13,26 @@ struct Engine {
   const char *timed; ///< for MPC_SIM_TIMES
   std::vector<cudnnBackendNumericalNote_t> numericalNotes = {};
   std::vector<cudnnBackendBehaviorNote_t> behaviorNotes = {};
-  /// Whether the heuristics offer it.
+  /// Whether the heuristics offer it, of those graphs that it is for (isFor()).
   bool (*isOffered)(const Problem &problem, int capability);
   Arithmetic (*arithmetic)(const Problem &problem);
-  /// How many results, or parts of them, the workspace holds.
+  /// How many results, or parts of them, the workspace holds; of attention, scores in halves.
   int64_t (*parts)(const Problem &problem);
   // Without these no plan is made.
-  int64_t channels = 1;     ///< of x and y (in a group) come in this many
+  int64_t channels = 1;     ///< of x and y (in a group), or keys, come in this many
   bool isSymmetric = false; ///< the same padding on both sides
   /// Of its one knob, CUDNN_KNOB_TYPE_TILE_SIZE: how many products it adds up before the next ones.
   /// 0: it has none.
   int64_t tile = 0;
+  bool isFused = false; ///< it is for attention, and for nothing else
 
+  bool isFor(const Problem &p, int capability) const {
+    return isFused == (p.fused != nullptr) && isOffered(p, capability);
+  }
   bool isCompiled() const { return !behaviorNotes.empty(); }
   int64_t workspaceBytes(const Problem &p) const {
-    return parts(p) * p.result.elements() * static_cast<int64_t>(sizeof(float));
+    return p.fused ? parts(p) * p.fused->scores.elements() * 2
+                   : parts(p) * p.result.elements() * static_cast<int64_t>(sizeof(float));
   }
 };
 
@@ -39,7 +44,7 @@ struct Offer {
   int64_t engine = 0, tile = 0;
 };
 
-/// What there is for a convolution, in the order of the heuristics: the careless ones first.
+/// What there is for a graph, in the order of the heuristics: the careless ones first.
 std::vector<Offer> offered(const Problem &problem, int capability, cudnnBackendHeurMode_t mode);
 
 /// The value of the knob in a configuration; 0 where it is not turned.

@@ -93,15 +93,23 @@ Bytes bytesAt(const Tensor &tensor, const void *address) {
   return {address, tensor.span() * bytesOf(tensor)};
 }
 
+std::vector<Tensor> constantsOf(const Problem &problem) {
+  return problem.fused ? problem.fused->constants : std::vector<Tensor>();
+}
+
 cudnnStatus_t checkAddresses(const Plan &plan, const Pack &pack) {
-  std::vector<const Tensor *> tensors = plan.problem->operands();
-  tensors.push_back(&plan.problem->result);
-  if (pack.uids.size() != tensors.size())
+  std::vector<const Tensor *> tensors = plan.problem->operands(), results = plan.problem->results();
+  tensors.insert(tensors.end(), results.begin(), results.end());
+  const std::vector<Tensor> constants = constantsOf(*plan.problem);
+  if (pack.uids.size() != tensors.size() + constants.size())
     return refuse(CUDNN_STATUS_BAD_PARAM,
                   "%s: the plan's graph has %zu tensors, the variant pack %zu: is it for another "
                   "one?",
-                  kName, tensors.size(), pack.uids.size());
-  const Bytes result = bytesAt(plan.problem->result, pack.find(plan.problem->result));
+                  kName, tensors.size() + constants.size(), pack.uids.size());
+  for (const Tensor &each : constants)
+    if (!pack.find(each))
+      return refuse(CUDNN_STATUS_BAD_PARAM, "%s: the variant pack has no address of tensor %lld",
+                    kName, static_cast<long long>(each.uid));
   const Bytes workspace(pack.workspace, plan.workspaceBytes);
   for (const Tensor *each : tensors) {
     const void *address = pack.find(*each);
@@ -114,9 +122,10 @@ cudnnStatus_t checkAddresses(const Plan &plan, const Pack &pack) {
                     "%s: tensor %lld at %p is not aligned to the %lld bytes that it was said to be",
                     kName, uid, address, static_cast<long long>(each->alignment));
     const Bytes bytes = bytesAt(*each, address);
-    if (each != &plan.problem->result && bytes.overlaps(result))
-      return refuse(CUDNN_STATUS_BAD_PARAM, "%s: tensor %lld at %p overlaps the result", kName, uid,
-                    address);
+    for (const Tensor *result : results)
+      if (each != result && bytes.overlaps(bytesAt(*result, pack.find(*result))))
+        return refuse(CUDNN_STATUS_BAD_PARAM, "%s: tensor %lld at %p overlaps the result", kName,
+                      uid, address);
     if (plan.workspaceBytes > 0 && bytes.overlaps(workspace))
       return refuse(CUDNN_STATUS_BAD_PARAM, "%s: tensor %lld at %p overlaps the workspace", kName,
                     uid, address);
@@ -166,13 +175,39 @@ std::string shapeOf(const Tensor &tensor) {
   return text + "]";
 }
 
-LibraryWork workOf(const Plan &plan, const Pack &pack) {
-  const Problem &p = *plan.problem;
+std::string nameOf(const Problem &p) {
   constexpr const char *kKinds[] = {"a convolution", "a convolution's data gradient",
                                     "a convolution's filter gradient"};
+  if (p.fused)
+    return std::string(p.fused->isGradient ? "attention's gradient" : "attention") + " with " +
+           shapeOf(p.fused->scores) + " scores by cuDNN";
+  return std::string(kKinds[static_cast<int>(p.kind)]) + " of " + shapeOf(p.x) + " and " +
+         shapeOf(p.w) + " by cuDNN";
+}
+
+/// What computes the results; `run` counts.
+std::function<void(uint64_t run)> computation(const Plan &plan, const Pack &pack) {
+  const Problem &p = *plan.problem;
+  if (!p.fused) {
+    const Addresses addresses{pack.find(p.x), pack.find(p.w), pack.find(p.y),
+                              p.bias ? pack.find(*p.bias) : nullptr, pack.find(p.result)};
+    return [problem = plan.problem, arithmetic = plan.arithmetic(), addresses](uint64_t run) {
+      convolve(*problem, arithmetic, addresses, run);
+    };
+  }
+  std::map<int64_t, float> values; // read now: they are the caller's, on the host
+  for (const Tensor &each : p.fused->constants)
+    values[each.uid] = *static_cast<const float *>(pack.find(each));
+  return [fused = p.fused, arithmetic = plan.arithmetic(), pack, values](uint64_t run) {
+    execute(
+        *fused, arithmetic, [&](const Tensor &tensor) { return pack.find(tensor); }, values, run);
+  };
+}
+
+LibraryWork workOf(const Plan &plan, const Pack &pack) {
+  const Problem &p = *plan.problem;
   LibraryWork work;
-  work.name = std::string(kKinds[static_cast<int>(p.kind)]) + " of " + shapeOf(p.x) + " and " +
-              shapeOf(p.w) + " by cuDNN";
+  work.name = nameOf(p);
   work.algorithm = plan.timed();
   auto touch = [&](const Tensor &tensor, bool isWritten) {
     std::vector<Touched> pieces = touchedBy(tensor, pack.find(tensor), isWritten);
@@ -180,24 +215,24 @@ LibraryWork workOf(const Plan &plan, const Pack &pack) {
   };
   for (const Tensor *each : p.operands())
     touch(*each, /*isWritten=*/false);
-  touch(p.result, /*isWritten=*/true);
+  size_t read = work.touched.size();
+  for (const Tensor *each : p.results())
+    touch(*each, /*isWritten=*/true);
+  std::vector<Touched> written(work.touched.begin() + static_cast<ptrdiff_t>(read),
+                               work.touched.end());
   const Bytes workspace(pack.workspace, plan.workspaceBytes);
   if (plan.workspaceBytes > 0)
     work.touched.push_back({workspace.begin, workspace.end, /*isWritten=*/true});
 
-  const Addresses addresses{pack.find(p.x), pack.find(p.w), pack.find(p.y),
-                            p.bias ? pack.find(*p.bias) : nullptr, pack.find(p.result)};
   // The code that a plan has compiled goes with it, whatever graph has captured it.
   std::weak_ptr<const Descriptor> code = plan.descriptor;
-  work.run = [problem = plan.problem, isCompiled = plan.engine->isCompiled(),
-              arithmetic = plan.arithmetic(), addresses, code, name = work.name,
-              written = touchedBy(p.result, addresses.result, /*isWritten=*/true),
-              workspace = pack.workspace, bytes = plan.workspaceBytes] {
+  work.run = [compute = computation(plan, pack), isCompiled = plan.engine->isCompiled(), code,
+              name = work.name, written, workspace = pack.workspace, bytes = plan.workspaceBytes] {
     static std::atomic<uint64_t> runs = 0;
     if (bytes > 0)
       std::memset(workspace, 0xFF, bytes);
     if (!isCompiled || !code.expired()) {
-      convolve(*problem, arithmetic, addresses, runs++);
+      compute(runs++);
       return;
     }
     refuse(CUDNN_STATUS_EXECUTION_FAILED,

@@ -51,13 +51,16 @@ cudnnStatus_t finalizeTensor(const Descriptor &d) {
                   static_cast<long long>(t.alignment));
   if (!isInjective(t))
     return refuse(CUDNN_STATUS_BAD_PARAM, "%s: elements of a tensor overlap", kName);
-  if (d.one<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE) ||
+  if ((d.one<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE) &&
+       (t.isVirtual || t.elements() != 1 || *type != Number::f32)) ||
       d.one<int64_t>(CUDNN_ATTR_TENSOR_VECTOR_COUNT, 1) != 1 ||
       d.one<cudnnBackendTensorReordering_t>(CUDNN_ATTR_TENSOR_REORDERING_MODE,
                                             CUDNN_TENSOR_REORDERING_NONE) !=
           CUDNN_TENSOR_REORDERING_NONE)
     return refuse(CUDNN_STATUS_NOT_SUPPORTED,
-                  "%s: tensors by value, of vectors or reordered are not simulated", kName);
+                  "%s: tensors by value (but one float), of vectors or reordered are not "
+                  "simulated",
+                  kName);
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -85,27 +88,33 @@ cudnnStatus_t finalizeConvolution(const Descriptor &d) {
   return CUDNN_STATUS_SUCCESS;
 }
 
+bool takesTwo(cudnnPointwiseMode_t mode) {
+  return mode == CUDNN_POINTWISE_ADD || mode == CUDNN_POINTWISE_SUB ||
+         mode == CUDNN_POINTWISE_MUL || mode == CUDNN_POINTWISE_DIV;
+}
+
 cudnnStatus_t finalizePointwise(const Descriptor &d) {
   auto mode = d.one<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
-  if ((mode != CUDNN_POINTWISE_ADD && mode != CUDNN_POINTWISE_RELU_FWD &&
-       mode != CUDNN_POINTWISE_IDENTITY) ||
-      d.one<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC) != CUDNN_DATA_FLOAT ||
-      d.one<double>(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP) != 0 ||
+  bool isKnown = takesTwo(mode) || mode == CUDNN_POINTWISE_RELU_FWD ||
+                 mode == CUDNN_POINTWISE_IDENTITY || mode == CUDNN_POINTWISE_EXP ||
+                 mode == CUDNN_POINTWISE_LOG;
+  if (!isKnown || d.one<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC) != CUDNN_DATA_FLOAT ||
       !(d.one<double>(CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, DBL_MAX) >= FLT_MAX) ||
       d.one<double>(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE) != 0)
     return refuse(
         CUDNN_STATUS_NOT_SUPPORTED,
-        "%s: of what is pointwise only sums, max(x, 0) and x itself, in float, are simulated",
+        "%s: of what is pointwise only x + b, x - b, x * b, x / b, max(x, bound), exp x, log x and "
+        "x itself, in float, are simulated",
         kName);
   return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t finalizePointwiseOperation(const Descriptor &d) {
   const Descriptor &pointwise = *d.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
-  bool isSum =
-      pointwise.one<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE) == CUDNN_POINTWISE_ADD;
-  if (isSum != d.has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC))
-    return refuse(CUDNN_STATUS_BAD_PARAM, "%s: a sum has two operands, max(x, 0) and x itself one",
+  bool hasTwo = takesTwo(pointwise.one<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE));
+  if (hasTwo != d.has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC))
+    return refuse(CUDNN_STATUS_BAD_PARAM,
+                  "%s: sums, differences, products and quotients have two operands, others one",
                   kName);
   if (d.one<float>(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, 1) != 1 ||
       d.one<float>(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, 1) != 1)
@@ -113,7 +122,7 @@ cudnnStatus_t finalizePointwiseOperation(const Descriptor &d) {
   const Tensor x = tensorOf(*d.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)),
                y = tensorOf(*d.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
   bool fits = x.extents == y.extents;
-  if (isSum) {
+  if (hasTwo) {
     const Tensor b = tensorOf(*d.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_BDESC));
     fits = fits && b.extents.size() == x.extents.size();
     for (size_t i = 0; fits && i < b.extents.size(); ++i)
@@ -122,6 +131,64 @@ cudnnStatus_t finalizePointwiseOperation(const Descriptor &d) {
   if (!fits)
     return refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH,
                   "%s: the extents of a pointwise operation do not fit each other", kName);
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t finalizeMatmul(const Descriptor &d) {
+  if (d.one<cudnnDataType_t>(CUDNN_ATTR_MATMUL_COMP_TYPE) != CUDNN_DATA_FLOAT ||
+      d.one<double>(CUDNN_ATTR_MATMUL_PADDING_VALUE) != 0)
+    return refuse(CUDNN_STATUS_NOT_SUPPORTED, "%s: only products with sums in float are simulated",
+                  kName);
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t refuseExtents(const char *what) {
+  return refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH,
+                "%s: the extents of a %s do not fit each other", kName, what);
+}
+
+cudnnStatus_t finalizeMatmulOperation(const Descriptor &d) {
+  const Tensor a = tensorOf(*d.descriptor(CUDNN_ATTR_OPERATION_MATMUL_ADESC)),
+               b = tensorOf(*d.descriptor(CUDNN_ATTR_OPERATION_MATMUL_BDESC)),
+               c = tensorOf(*d.descriptor(CUDNN_ATTR_OPERATION_MATMUL_CDESC));
+  size_t rank = a.extents.size();
+  bool fits = b.extents.size() == rank && c.extents.size() == rank &&
+              a.extents[rank - 1] == b.extents[rank - 2] &&
+              c.extents[rank - 2] == a.extents[rank - 2] &&
+              c.extents[rank - 1] == b.extents[rank - 1];
+  for (size_t i = 0; fits && i < rank - 2; ++i)
+    fits = a.extents[i] == c.extents[i] && b.extents[i] == c.extents[i];
+  return fits ? CUDNN_STATUS_SUCCESS : refuseExtents("product");
+}
+
+cudnnStatus_t finalizeReduction(const Descriptor &d) {
+  auto how = d.one<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR);
+  if ((how != CUDNN_REDUCE_TENSOR_ADD && how != CUDNN_REDUCE_TENSOR_MAX) ||
+      d.one<cudnnDataType_t>(CUDNN_ATTR_REDUCTION_COMP_TYPE) != CUDNN_DATA_FLOAT)
+    return refuse(CUDNN_STATUS_NOT_SUPPORTED,
+                  "%s: only reductions by sums and maxima in float are simulated", kName);
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t finalizeReductionOperation(const Descriptor &d) {
+  const Tensor x = tensorOf(*d.descriptor(CUDNN_ATTR_OPERATION_REDUCTION_XDESC)),
+               y = tensorOf(*d.descriptor(CUDNN_ATTR_OPERATION_REDUCTION_YDESC));
+  bool fits = x.extents.size() == y.extents.size();
+  for (size_t i = 0; fits && i < x.extents.size(); ++i)
+    fits = y.extents[i] == 1 || y.extents[i] == x.extents[i];
+  return fits ? CUDNN_STATUS_SUCCESS : refuseExtents("reduction");
+}
+
+/// The same elements in the same places, counted with the last two dimensions exchanged.
+cudnnStatus_t finalizeReshapeOperation(const Descriptor &d) {
+  Tensor x = tensorOf(*d.descriptor(CUDNN_ATTR_OPERATION_RESHAPE_XDESC));
+  const Tensor y = tensorOf(*d.descriptor(CUDNN_ATTR_OPERATION_RESHAPE_YDESC));
+  for (std::vector<int64_t> *list : {&x.extents, &x.strides})
+    std::swap(list->end()[-2], list->end()[-1]);
+  if (x.extents != y.extents || x.strides != y.strides)
+    return refuse(CUDNN_STATUS_NOT_SUPPORTED,
+                  "%s: of reshapes only those are simulated that exchange the last two dimensions",
+                  kName);
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -182,7 +249,7 @@ cudnnStatus_t finalizeEngine(Descriptor &d) {
     return refuse(CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND, "%s: there is no engine %lld", kName,
                   static_cast<long long>(index));
   const Engine &engine = engines()[index];
-  if (!engine.isOffered(*graph.problem, capability))
+  if (!engine.isFor(*graph.problem, capability))
     return refuse(CUDNN_STATUS_NOT_SUPPORTED, "%s: the engine '%s' is not for this graph", kName,
                   engine.name);
   d.set(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, engine.numericalNotes);
@@ -304,6 +371,16 @@ cudnnStatus_t finalize(Descriptor &d) {
                                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA);
   case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
     return finalizePointwiseOperation(d);
+  case CUDNN_BACKEND_MATMUL_DESCRIPTOR:
+    return finalizeMatmul(d);
+  case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
+    return finalizeMatmulOperation(d);
+  case CUDNN_BACKEND_REDUCTION_DESCRIPTOR:
+    return finalizeReduction(d);
+  case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+    return finalizeReductionOperation(d);
+  case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
+    return finalizeReshapeOperation(d);
   case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
     return finalizeGraph(d);
   case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:

@@ -68,6 +68,12 @@ cudnnStatus_t appendBias(const Descriptor &operation, Problem &p) {
 cudnnStatus_t append(const Descriptor &operation, Problem &p) {
   const Descriptor &pointwise = *operation.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
   auto mode = pointwise.one<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+  if (mode != CUDNN_POINTWISE_ADD && mode != CUDNN_POINTWISE_RELU_FWD &&
+      mode != CUDNN_POINTWISE_IDENTITY)
+    return refusePattern("behind a convolution there are sums, max(x, 0) and x itself alone");
+  if (pointwise.one<double>(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP) != 0)
+    return refuse(CUDNN_STATUS_NOT_SUPPORTED, "%s: a bound of relu other than 0 is not simulated",
+                  kName);
   if (tensorOf(*operation.descriptor(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)) != p.result)
     return refusePattern("an operation's x is not what the one before it makes");
   if (p.hasRelu || p.hasIdentity || (mode == CUDNN_POINTWISE_ADD && p.bias))
@@ -153,6 +159,12 @@ cudnnStatus_t readConvolution(const Descriptor &operation, Problem &p) {
 
 cudnnStatus_t readGraph(const Descriptor &graph, Problem &p) {
   const Operations &operations = graph.values.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).descriptors;
+  for (const std::shared_ptr<const Descriptor> &each : operations)
+    if (each->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) {
+      auto fused = std::make_shared<Fused>();
+      p.fused = fused;
+      return readFused(graph, *fused);
+    }
   const Descriptor *convolution = nullptr;
   for (const std::shared_ptr<const Descriptor> &each : operations) {
     if (!findConvolution(*each))

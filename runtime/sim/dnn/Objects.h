@@ -9,7 +9,7 @@
 #ifndef MPC_RUNTIME_SIM_DNN_OBJECTS_H
 #define MPC_RUNTIME_SIM_DNN_OBJECTS_H
 
-#include "runtime/sim/dnn/Convolution.h"
+#include "runtime/sim/dnn/Fused.h"
 #include "runtime/sim/library/Table.h"
 #include <cstddef>
 #include <cstring>
@@ -118,7 +118,9 @@ cudnnStatus_t finalize(Descriptor &descriptor); // Finalize.cpp
 Tensor tensorOf(const Descriptor &descriptor); // Graph.cpp
 /// Makes a convolution of its operation.
 cudnnStatus_t readConvolution(const Descriptor &operation, Problem &problem); // Graph.cpp
-/// Likewise of the operations of a graph.
+/// Makes attention of the operations of a graph.
+cudnnStatus_t readFused(const Descriptor &graph, Fused &fused); // FusedGraph.cpp
+/// Either of the operations of a graph.
 cudnnStatus_t readGraph(const Descriptor &graph, Problem &problem); // Graph.cpp
 
 } // namespace mpc::sim::dnn
