@@ -4,6 +4,7 @@
 #include "runtime/core/Error.h"
 #include "runtime/core/RegexCheck.h"
 #include <gtest/gtest.h>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -192,6 +193,70 @@ TEST(Program, LoadsGroups) {
   EXPECT_EQ(64u, command.members[1].buffers[0].offset);
   EXPECT_EQ((std::vector<uint32_t>{1, 7}), command.members[1].words);
   EXPECT_EQ(16u, command.members[1].bytes());
+}
+
+/// Attention over 2 samples of 5 queries and 3 keys with 2 heads, and its gradient, beside a mask
+/// of the keys.
+json attentionForGpu() {
+  json table = goodForGpu();
+  json commands = json::array();
+  auto command = [&](const char *kind, const std::vector<std::string> &operands,
+                     const std::vector<std::string> &results) {
+    const std::map<std::string, std::pair<const char *, std::vector<int>>> tensors = {
+        {"query", {"f16", {2, 5, 2, 4}}}, {"key", {"f16", {2, 3, 2, 4}}},
+        {"value", {"f16", {2, 3, 2, 6}}}, {"output", {"f16", {2, 5, 2, 6}}},
+        {"rows", {"f32", {2, 2, 5}}},     {"mask", {"f32", {2, 3}}}};
+    json made{{"kind", kind}, {"node", "scores"}, {"scale", 0.5}, {"bias_dimensions", {0, 3}}};
+    made["functions"] = json::parse(R"([{"symbol": "a", "grid": 7, "block": 128}])");
+    for (const auto &[list, names] : {std::pair("operands", operands), {"results", results}})
+      for (const std::string &name : names) {
+        const auto &[type, shape] = tensors.at(name);
+        json buffer{"arena", 512 * made["buffers"].size()};
+        made["buffers"].push_back(buffer);
+        made[list].push_back({{"buffer", buffer}, {"type", type}, {"shape", shape}});
+      }
+    commands.push_back(made);
+  };
+  command("attention", {"query", "key", "value", "mask"}, {"output", "rows"});
+  command("attention_grad", {"output", "query", "key", "value", "output", "rows", "mask"},
+          {"query", "key", "value"});
+  table["entries"]["gradients"]["commands"] = commands;
+  return table;
+}
+
+TEST(Program, LoadsAttention) {
+  EXPECT_EQ("", whyRefused(attentionForGpu().dump()));
+  struct Change {
+    const char *pointer, *value, *message;
+  };
+  const Change changes[] = {
+      {"/0/operands/1/shape", "[2, 3, 2, 5]", "[2, 3, 2, 5] of f16 instead of [2, 3, 2, 4]"},
+      {"/0/operands/2/type", "\"bf16\"", "of bf16 instead of"},
+      {"/0/operands/0/type", "\"i64\"", "attention of i64"},
+      {"/0/operands/0/shape", "[2, 5, 8]", "rank 4"},
+      {"/0/operands/2", "{}", "missing"},
+      {"/0/operands", "[]", "missing"},
+      {"/0/results/1/type", "\"f16\"", "of f16 instead of"},
+      {"/0/results/0/shape", "[2, 5, 2, 4]", "instead of [2, 5, 2, 6]"},
+      {"/0/bias_dimensions", "[0]", "instead of [2]"},
+      {"/0/bias_dimensions", "[3, 0]", "wrong dimensions"},
+      {"/0/bias_dimensions", "[0, 4]", "wrong dimensions"},
+      {"/0/scale", "\"half\"", "a number expected"},
+      {"/0/buffers/1", "[\"arena\", 0]", "the buffers are not those"},
+      {"/1/results/2/shape", "[2, 3, 2, 4]", "instead of [2, 3, 2, 6]"},
+      {"/1/operands/5/shape", "[2, 5, 2]", "instead of [2, 2, 5]"},
+  };
+  for (const Change &c : changes) {
+    json table = attentionForGpu();
+    table[json::json_pointer(std::string("/entries/gradients/commands") + c.pointer)] =
+        json::parse(c.value);
+    std::string why = whyRefused(table.dump());
+    EXPECT_NE(std::string::npos, why.find(c.message))
+        << c.pointer << " = " << c.value << ": " << why;
+  }
+  json onCpu = good();
+  onCpu["entries"]["gradients"]["commands"] = attentionForGpu()["entries"]["gradients"]["commands"];
+  EXPECT_NE(std::string::npos, whyRefused(onCpu.dump()).find("only a GPU"));
 }
 
 TEST(Program, RefusesWhatAGpuCannotRun) {
