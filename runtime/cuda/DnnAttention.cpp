@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------------===//
 
 #include "runtime/cuda/DnnAttention.h"
+#include "runtime/cuda/DnnDescriptors.h"
 #include <cstdio>
 #include <limits>
 
@@ -169,22 +170,6 @@ Attention::Scratch Attention::scratch() const {
 // Attention as a graph
 //===----------------------------------------------------------------------------===//
 
-template <typename T>
-static void set(const fe::ManagedOpaqueDescriptor &descriptor, cudnnBackendAttributeName_t name,
-                cudnnBackendAttributeType_t type, const std::vector<T> &elements) {
-  cudnnStatus_t status =
-      fe::detail::set_attribute(descriptor->get_backend_descriptor(), name, type,
-                                static_cast<int64_t>(elements.size()), elements.data());
-  if (status != CUDNN_STATUS_SUCCESS)
-    throw fe::cudnnException("an attribute cannot be set", status);
-}
-
-static void finalize(const fe::ManagedOpaqueDescriptor &descriptor) {
-  cudnnStatus_t status = fe::detail::finalize(descriptor->get_backend_descriptor());
-  if (status != CUDNN_STATUS_SUCCESS)
-    throw fe::cudnnException("a descriptor cannot be finalized", status);
-}
-
 AttentionSet::Part AttentionSet::make(cudnnBackendDescriptorType_t type) {
   parts.push_back(fe::make_shared_backend_pointer(type));
   return parts.back();
@@ -192,15 +177,14 @@ AttentionSet::Part AttentionSet::make(cudnnBackendDescriptorType_t type) {
 
 AttentionSet::Part AttentionSet::tensor(int64_t id, const Layout &layout, cudnnDataType_t type,
                                         std::optional<cudnnBackendAttributeName_t> property) {
-  using List = std::vector<int64_t>;
   Part made = make(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  set(made, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, std::vector{type});
+  set(made, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type);
   set(made, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, layout.extents);
   set(made, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, layout.strides);
-  set(made, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, List{id});
-  set(made, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, List{kAlignment});
+  set(made, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id);
+  set(made, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, kAlignment);
   if (property)
-    set(made, *property, CUDNN_TYPE_BOOLEAN, std::vector<char>{1});
+    set(made, *property, CUDNN_TYPE_BOOLEAN, char(1));
   finalize(made);
   return made;
 }
@@ -214,15 +198,14 @@ void AttentionSet::add(cudnnBackendDescriptorType_t type,
   Part operation = fe::make_shared_backend_pointer(type);
   for (const auto &[name, part] : parts)
     if (part)
-      set(operation, name, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-          std::vector{part->get_backend_descriptor()});
+      set(operation, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, part->get_backend_descriptor());
   finalize(operation);
   list.push_back(operation);
 }
 
 AttentionSet::Part AttentionSet::multiply(const Part &lhs, const Part &rhs, const Part &to) {
   Part what = make(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
-  set(what, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
+  set(what, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
   finalize(what);
   add(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, {{CUDNN_ATTR_OPERATION_MATMUL_DESC, what},
                                                   {CUDNN_ATTR_OPERATION_MATMUL_ADESC, lhs},
@@ -234,17 +217,16 @@ AttentionSet::Part AttentionSet::multiply(const Part &lhs, const Part &rhs, cons
 // The relu is that of kLeastScore.
 AttentionSet::Part AttentionSet::pointwise(cudnnPointwiseMode_t mode, const Part &from,
                                            const Part &with, const Part &to) {
-  using Numbers = std::vector<double>;
   Part what = make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  set(what, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, std::vector{mode});
-  set(what, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
+  set(what, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
+  set(what, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
   if (mode == CUDNN_POINTWISE_RELU_FWD) {
     set(what, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION,
-        std::vector{CUDNN_PROPAGATE_NAN});
-    set(what, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE, Numbers{kLeastScore});
+        CUDNN_PROPAGATE_NAN);
+    set(what, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE, kLeastScore);
     set(what, CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, CUDNN_TYPE_DOUBLE,
-        Numbers{std::numeric_limits<double>::infinity()});
-    set(what, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, Numbers{0});
+        std::numeric_limits<double>::infinity());
+    set(what, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, 0.0);
   }
   finalize(what);
   add(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
@@ -258,8 +240,8 @@ AttentionSet::Part AttentionSet::pointwise(cudnnPointwiseMode_t mode, const Part
 AttentionSet::Part AttentionSet::reduce(cudnnReduceTensorOp_t how, const Part &from,
                                         const Part &to) {
   Part what = make(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-  set(what, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, std::vector{how});
-  set(what, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
+  set(what, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, how);
+  set(what, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
   finalize(what);
   add(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, {{CUDNN_ATTR_OPERATION_REDUCTION_DESC, what},
                                                      {CUDNN_ATTR_OPERATION_REDUCTION_XDESC, from},

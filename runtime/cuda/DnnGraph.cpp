@@ -1,6 +1,7 @@
 //===- DnnGraph.cpp - a convolution in cuDNN's words --------------------------------------===//
 
 #include "runtime/cuda/DnnGraph.h"
+#include "runtime/cuda/DnnDescriptors.h"
 #include <algorithm>
 #include <limits>
 
@@ -255,21 +256,6 @@ void OperationSet::convolve(const Convolution &c, const fe::Tensor_v8 &image,
     builder.setxDesc(image).setdwDesc(filter).setdyDesc(output);
   convolution.emplace(builder.build());
   list.push_back(convolution->get_desc());
-}
-
-template <typename T>
-static void set(const fe::ManagedOpaqueDescriptor &descriptor, cudnnBackendAttributeName_t name,
-                cudnnBackendAttributeType_t type, T value) {
-  cudnnStatus_t status =
-      fe::detail::set_attribute(descriptor->get_backend_descriptor(), name, type, 1, &value);
-  if (status != CUDNN_STATUS_SUCCESS)
-    throw fe::cudnnException("an attribute cannot be set", status);
-}
-
-static void finalize(const fe::ManagedOpaqueDescriptor &descriptor) {
-  cudnnStatus_t status = fe::detail::finalize(descriptor->get_backend_descriptor());
-  if (status != CUDNN_STATUS_SUCCESS)
-    throw fe::cudnnException("a descriptor cannot be finalized", status);
 }
 
 // Not by the frontend: of the bound of its relu, infinite as it may be, it makes the largest

@@ -1,7 +1,7 @@
 //===- DnnGraph.h - a convolution in cuDNN's words ----------------------------------------===//
 //
 // A command as a convolution of cuDNN's, and as an operation graph of it, through cudnn-frontend,
-// whose headers only Dnn.cpp and DnnGraph.cpp include.
+// whose headers only the files named Dnn… include.
 //
 //===----------------------------------------------------------------------------===//
 
