@@ -252,7 +252,8 @@ static void raise(MatmulOp product) {
   Value q = withoutFactor(inner.getLhs(), scale), k = withoutFactor(inner.getRhs(), scale);
   Value query = turned(q, inner.getTransposeLhs()), key = turned(k, !inner.getTransposeRhs()),
         value = turned(product.getRhs(), product.getTransposeRhs());
-  if (std::max(shapeOf(query)[3], shapeOf(value)[3]) > kMostChannels)
+  if (std::max(shapeOf(query)[3], shapeOf(value)[3]) > kMostChannels ||
+      !std::isfinite(static_cast<float>(scale)))
     return;
   ArrayRef<int64_t> q4 = shapeOf(query);
   auto result = RankedTensorType::get({q4[0], q4[1], q4[2], shapeOf(value)[3]}, element);

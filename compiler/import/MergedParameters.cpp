@@ -227,7 +227,7 @@ int Separator::placeInCall(const Reader &reader, const Site &site,
     // has its bias in the Add.
     bool isBias =
         site.use == Use::bias || (site.use == Use::arithmetic && site.node->op_type() == "Add");
-    return isBias ? 2 : 1;
+    return !isBias ? 1 : callee.contains("bilinear") ? 3 : 2; // (x, [y,] weight, bias)
   }
   if (site.use == Use::bias) // addmm(bias, x, weight)
     return 0;
@@ -390,7 +390,11 @@ void Separator::separate(int initializer) {
   if (keys.size() < 2)
     return;
   // The name stays with its own parameter, or else with the first.
-  auto named = llvm::find_if(found, [](const Reader &reader) { return reader.key[0] != '#'; });
+  // A buffer's name is none for a parameter.
+  Kind kind = signature.kind(tensor.name());
+  bool isFree = kind == Kind::none || kind == Kind::parameter;
+  auto named =
+      llvm::find_if(found, [&](const Reader &reader) { return isFree == (reader.key[0] != '#'); });
   std::string own = keys.count(tensor.name()) ? tensor.name()
                     : named == found.end()    ? found.front().key
                                               : named->key;

@@ -92,6 +92,8 @@ static void checkState(const RunState &s) {
   require(s.applied_steps >= 0 && s.applied_steps <= s.step, "applied_steps");
   require(s.growth_tracker >= 0 && s.growth_tracker <= INT32_MAX, "growth_tracker");
   require(s.loss_scale > 0 && s.loss_scale <= 0x1p127, "loss_scale");
+  for (const auto &[where, ways] : s.tuned)
+    require(where.driver >= 0 && where.version >= 0, "tuned");
 }
 
 static json tunedToJson(const TunedChoices &choices) {

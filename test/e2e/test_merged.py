@@ -198,6 +198,25 @@ def test_a_missing_scale_is_no_parameter(bench):
     require(got == set(parameters.values()), f"{got}")
 
 
+def test_names_of_what_is_separate(bench):
+    """The bias of a bilinear layer is its call's fourth value; a parameter that is merged with a buffer is trained under its own name."""
+    bilinear = "torch.ops.aten.bilinear.default"
+    nodes = [node("Mul", "x w1", "p"), node("Add", "p b1.bias", "a"), node("Mul", "a w2", "q"), node("Add", "q b1.bias", "y")]
+    weights = {"w1": np.array([1, 2, 3, 4], np.float32), "w2": np.array([4, 3, 2, 1], np.float32), "b1.bias": np.zeros(4, np.float32)}
+    parameters = {"w1": "w1", "c1": "b1.bias", "w2": "w2", "c2": "b2.bias"}
+    call = {v: (bilinear, f"%x, %x, %w{n}, %c{n}") for v, n in (("p", 1), ("a", 1), ("q", 2), ("y", 2))}
+    got = parameter_names(bench.compile(described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), parameters, call), *OPTIONS))
+    require(got == set(parameters.values()), f"{got}")
+
+    layer = "torch.ops.aten.layer_norm.default"
+    nodes = [node("LayerNormalization", "x b.w", "n"), node("LayerNormalization", "n b.w", "m"), node("MatMul", "m W", "y")]
+    weights = {"b.w": np.ones(4, np.float32), "W": np.eye(4, dtype=np.float32) + 1}
+    model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), {"s": "m.weight", "w": "W"},
+                      {"n": (layer, "%x, [4], %f"), "m": (layer, "%n, [4], %s"), "y": ("torch.ops.aten.matmul.default", "%m, %w")}, {"f": "b.w"})
+    got = parameter_names(bench.compile(model, *OPTIONS))
+    require(got == {"m.weight", "W"}, f"{got}")
+
+
 def test_a_norm_without_parameters_called_twice(bench):
     """The second call of a BatchNormalization without scale and bias reads what the first has made of the statistics: its ones and zeros are
     neither parameters nor those statistics."""

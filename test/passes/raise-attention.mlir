@@ -109,6 +109,19 @@ func.func @low_where_a_row_may_be_empty(%q: tensor<1x2x8xf32>, %k: tensor<1x2x8x
   return %3 : tensor<1x2x3xf32>
 }
 
+// A factor that is no number stays where it is.
+// CHECK-LABEL: func.func @no_number
+// CHECK-NOT: mpc.attention
+// CHECK: return
+func.func @no_number(%q: tensor<1x2x8xf32>, %k: tensor<1x2x8xf32>, %v: tensor<1x2x3xf32>) -> tensor<1x2x3xf32> {
+  %infinite = arith.constant dense<0x7F800000> : tensor<1x2x2xf32>
+  %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<1x2x8xf32>, tensor<1x2x8xf32>) -> tensor<1x2x2xf32>
+  %1 = arith.mulf %0, %infinite : tensor<1x2x2xf32>
+  %2 = mpc.softmax %1 {axis = 2 : i64} : tensor<1x2x2xf32>
+  %3 = mpc.matmul %2, %v : (tensor<1x2x2xf32>, tensor<1x2x3xf32>) -> tensor<1x2x3xf32>
+  return %3 : tensor<1x2x3xf32>
+}
+
 // What stays: a bias that is trained; weights that somebody else reads; a factor behind the bias; a softmax over the queries.
 // CHECK-LABEL: func.func @trained_bias
 // CHECK-NOT: mpc.attention
