@@ -389,8 +389,7 @@ void Separator::separate(int initializer) {
     keys.insert(reader.key);
   if (keys.size() < 2)
     return;
-  // The name stays with its own parameter, or else with the first.
-  // A buffer's name is none for a parameter.
+  // The name stays with its own parameter, or else with the first; a buffer's name with none.
   Kind kind = signature.kind(tensor.name());
   bool isFree = kind == Kind::none || kind == Kind::parameter;
   auto named =

@@ -208,41 +208,16 @@ struct SimAttention : DnnFunctions {
     apply(CUDNN_POINTWISE_IDENTITY, sum, nullptr, operand(kResult + 3, w.queries, w.depth));
   }
 
-  /// The configurations that the heuristics offer.
-  std::vector<Dnn> offers() const {
-    Dnn heuristics = create(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    EXPECT_EQ(set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph), kDone);
-    EXPECT_EQ(set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE,
-                  std::vector{CUDNN_HEUR_MODE_A}),
-              kDone);
-    finalized(heuristics);
-    int64_t count = -1;
-    EXPECT_EQ(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
-              kDone);
-    std::vector<Dnn> found;
-    for (int64_t i = 0; i < count; ++i)
-      found.push_back(create(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
-    EXPECT_EQ(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count,
-                                       static_cast<void *>(found.data())),
-              kDone);
-    return found;
-  }
+  std::vector<Dnn> offers() const { return offersOf(graph, CUDNN_HEUR_MODE_A); }
   std::vector<cudnnBackendNumericalNote_t> notes(Dnn configuration) const {
-    Dnn engine = create(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    EXPECT_EQ(cudnnBackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, nullptr, &engine),
-              kDone);
-    return get<cudnnBackendNumericalNote_t>(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                            CUDNN_TYPE_NUMERICAL_NOTE);
+    return get<cudnnBackendNumericalNote_t>(
+        engineOf(configuration), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE);
   }
   bool isExact(Dnn configuration) const {
     return notes(configuration) == std::vector{CUDNN_NUMERICAL_NOTE_TENSOR_CORE};
   }
   cudnnStatus_t plan(Dnn configuration, Dnn &made) const {
-    made = create(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    EXPECT_EQ(set(made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration), kDone);
+    made = DnnFunctions::plan(configuration);
     return cudnnBackendFinalize(made);
   }
   Dnn exactPlan() const {
@@ -267,18 +242,11 @@ struct SimAttention : DnnFunctions {
       uids.push_back(constants[i].first);
       addresses.push_back(reinterpret_cast<CUdeviceptr>(&values[i]));
     }
-    auto bytes = get<int64_t>(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64)[0];
     CUdeviceptr workspace = 0;
-    if (bytes > 0)
+    if (int64_t bytes = workspaceBytes(plan); bytes > 0)
       gpu.ok(gpu.cuMemAlloc(&workspace, bytes));
-    Dnn pack = create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    EXPECT_EQ(set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, uids), kDone);
-    EXPECT_EQ(set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, addresses),
-              kDone);
-    EXPECT_EQ(
-        set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, std::vector{workspace}),
-        kDone);
-    cudnnStatus_t status = cudnnBackendExecute(handle, plan, finalized(pack));
+    cudnnStatus_t status =
+        cudnnBackendExecute(handle, plan, finalized(pack(uids, addresses, workspace)));
     std::fill(values.begin(), values.end(), NAN); // which have been read
     return status;
   }

@@ -183,6 +183,54 @@ struct DnnFunctions {
     EXPECT_EQ(cudnnBackendFinalize(descriptor), kDone);
     return descriptor;
   }
+  /// The configurations that the heuristics offer for a graph.
+  std::vector<Dnn> offersOf(Dnn graph, cudnnBackendHeurMode_t mode) const {
+    Dnn heuristics = create(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    EXPECT_EQ(set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph), kDone);
+    EXPECT_EQ(set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, std::vector{mode}),
+              kDone);
+    finalized(heuristics);
+    int64_t count = -1;
+    EXPECT_EQ(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
+              kDone);
+    std::vector<Dnn> found;
+    for (int64_t i = 0; i < count; ++i)
+      found.push_back(create(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
+    EXPECT_EQ(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count,
+                                       static_cast<void *>(found.data())),
+              kDone);
+    return found;
+  }
+  Dnn engineOf(Dnn configuration) const {
+    Dnn engine = create(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    EXPECT_EQ(cudnnBackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, nullptr, &engine),
+              kDone);
+    return engine;
+  }
+  /// A plan, not finalized.
+  Dnn plan(Dnn configuration) const {
+    Dnn made = create(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    EXPECT_EQ(set(made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration), kDone);
+    return made;
+  }
+  int64_t workspaceBytes(Dnn plan) const {
+    return get<int64_t>(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64).at(0);
+  }
+  /// Not finalized.
+  Dnn pack(const List &uids, const std::vector<CUdeviceptr> &addresses,
+           CUdeviceptr workspace) const {
+    Dnn made = create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    EXPECT_EQ(set(made, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, uids), kDone);
+    EXPECT_EQ(set(made, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, addresses),
+              kDone);
+    EXPECT_EQ(
+        set(made, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, std::vector{workspace}),
+        kDone);
+    return made;
+  }
 };
 
 /// Of a tensor without gaps, [N, C, spatial...].
@@ -342,30 +390,7 @@ struct SimConvolution : DnnFunctions {
 
   /// The configurations that the heuristics offer.
   std::vector<Dnn> offers(cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_INSTANT) const {
-    Dnn heuristics = create(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    EXPECT_EQ(set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph), kDone);
-    EXPECT_EQ(set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, std::vector{mode}),
-              kDone);
-    finalized(heuristics);
-    int64_t count = -1;
-    EXPECT_EQ(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
-              kDone);
-    std::vector<Dnn> found;
-    for (int64_t i = 0; i < count; ++i)
-      found.push_back(create(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
-    EXPECT_EQ(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count,
-                                       static_cast<void *>(found.data())),
-              kDone);
-    return found;
-  }
-  Dnn engineOf(Dnn configuration) const {
-    Dnn engine = create(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    EXPECT_EQ(cudnnBackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, nullptr, &engine),
-              kDone);
-    return engine;
+    return offersOf(graph, mode);
   }
   bool has(Dnn configuration, cudnnBackendNumericalNote_t note) const {
     auto notes = get<cudnnBackendNumericalNote_t>(
@@ -386,12 +411,6 @@ struct SimConvolution : DnnFunctions {
         return false;
     return true;
   }
-  /// A plan, not finalized.
-  Dnn plan(Dnn configuration) const {
-    Dnn made = create(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    EXPECT_EQ(set(made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration), kDone);
-    return made;
-  }
   /// The first exact one that can be made.
   Dnn exactPlan() const {
     for (Dnn configuration : offers())
@@ -400,9 +419,6 @@ struct SimConvolution : DnnFunctions {
         return made;
     ADD_FAILURE() << "no exact engine";
     return nullptr;
-  }
-  int64_t workspaceBytes(Dnn plan) const {
-    return get<int64_t>(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64).at(0);
   }
 
   /// Numbers and addresses of the tensors that the graph has.
@@ -414,18 +430,6 @@ struct SimConvolution : DnnFunctions {
       addresses.push_back(bias.address);
     }
     return {uids, addresses};
-  }
-  /// Not finalized.
-  Dnn pack(const List &uids, const std::vector<CUdeviceptr> &addresses,
-           CUdeviceptr workspace) const {
-    Dnn made = create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    EXPECT_EQ(set(made, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, uids), kDone);
-    EXPECT_EQ(set(made, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, addresses),
-              kDone);
-    EXPECT_EQ(
-        set(made, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, std::vector{workspace}),
-        kDone);
-    return made;
   }
   cudnnStatus_t run(Dnn plan, const List &uids, const std::vector<CUdeviceptr> &addresses,
                     CUdeviceptr workspace) const {
