@@ -15,6 +15,7 @@
 #include "FunctionArguments.h"
 #include "Passes.h"
 #include "RaiseGelu.h"
+#include "compiler/codegen/gpu/Attention.h"
 #include "compiler/ops/Build.h"
 #include <cmath>
 #include <limits>
@@ -26,9 +27,6 @@ namespace mpc {
 
 using namespace mlir;
 using namespace mpc;
-
-// Channels per head that the kernels are made for.
-static constexpr int64_t kMostChannels = 256;
 
 namespace {
 /// What the scores that a softmax reads are made of.
@@ -252,7 +250,7 @@ static void raise(MatmulOp product) {
   Value q = withoutFactor(inner.getLhs(), scale), k = withoutFactor(inner.getRhs(), scale);
   Value query = turned(q, inner.getTransposeLhs()), key = turned(k, !inner.getTransposeRhs()),
         value = turned(product.getRhs(), product.getTransposeRhs());
-  if (std::max(shapeOf(query)[3], shapeOf(value)[3]) > kMostChannels ||
+  if (std::max(shapeOf(query)[3], shapeOf(value)[3]) > gpu::kMostAttentionChannels ||
       !std::isfinite(static_cast<float>(scale)))
     return;
   ArrayRef<int64_t> q4 = shapeOf(query);

@@ -12,8 +12,6 @@ namespace mpc::gpu {
 
 static int64_t divideCeil(int64_t a, int64_t b) { return llvm::divideCeil(a, b); }
 
-// Columns of q, k and v that there is code for.
-constexpr int64_t kMaxWidth = 256;
 // A warp's rows, and what ldmatrix transposes at once: columns come in multiples of it.
 constexpr int64_t kColumnUnit = 16;
 constexpr int64_t kHalfBytes = 2, kPieceElements = kAccessBytes / kHalfBytes;
@@ -31,7 +29,7 @@ void Attention::setBias(RankedTensorType type, ArrayRef<int64_t> dimensions) {
 
 bool supportsAttention(const Attention &attention) {
   Type type = attention.element;
-  auto isWidth = [](int64_t width) { return width >= 1 && width <= kMaxWidth; };
+  auto isWidth = [](int64_t width) { return width >= 1 && width <= kMostAttentionChannels; };
   return (type.isF32() || hasTensorCores(type)) && isWidth(attention.depth) &&
          isWidth(attention.width) && attention.keys >= 1;
 }

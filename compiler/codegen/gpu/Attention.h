@@ -43,6 +43,8 @@ namespace mpc::gpu {
 
 enum class AttentionKind { forward, gradient };
 
+/// Of a head, D or E.
+inline constexpr int64_t kMostAttentionChannels = 256;
 /// What a lower score counts as, beside a bias.
 inline constexpr float kLeastScore = -100000;
 
@@ -61,7 +63,8 @@ struct Attention {
   void setBias(mlir::RankedTensorType type, llvm::ArrayRef<int64_t> dimensions);
 };
 
-/// False where no code can be made: D or E above 256, or without elements; no keys; another type.
+/// False where no code can be made: D or E above kMostAttentionChannels, or without elements; no
+/// keys; another type.
 bool supportsAttention(const Attention &attention);
 
 /// GPU functions in the order in which they have to run; none where no result has elements. Names
