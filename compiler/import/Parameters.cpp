@@ -6,10 +6,11 @@
 //   (a) a weight, bias, scale, slope or table operand of an operator that has one; but a scale or
 //       bias that PyTorch's call does not have, or that its group_norm is written with, is a
 //       constant, and the group_norm's own is behind it;
-//   (b) an initial state of a recurrent layer or an operand of arithmetic, if it also looks
-//       like a parameter: a name that exporters do not make for constants, no mask's values,
-//       more than one element (in PyTorch's files without metadata one is enough, since these
-//       keep their constants in Constant nodes).
+//   (b) an initial state of a recurrent layer, an operand of arithmetic or of a function that keeps
+//       parameters in bounds (exp, sigmoid, softmax), if it also looks like a parameter: a name
+//       that exporters do not make for constants, no mask's values, more than one element (in
+//       PyTorch's files without metadata one is enough, since these keep their constants in
+//       Constant nodes).
 //
 // --train replaces this rule, --freeze takes from it.
 //

@@ -44,6 +44,17 @@ Use mpc::import::operandUse(const onnx::NodeProto &node, int operand) {
       {"Pow", {{arithmetic, arithmetic}}},
       {"Sum", {{arithmetic}, true}},
       {"Mean", {{arithmetic}, true}},
+      // Parameters are kept in bounds by these: exp(logit_scale), sigmoid(gate), softmax(mixture).
+      {"Abs", {{arithmetic}}},
+      {"Clip", {{arithmetic}}},
+      {"Exp", {{arithmetic}}},
+      {"LogSoftmax", {{arithmetic}}},
+      {"Neg", {{arithmetic}}},
+      {"Relu", {{arithmetic}}},
+      {"Sigmoid", {{arithmetic}}},
+      {"Softmax", {{arithmetic}}},
+      {"Softplus", {{arithmetic}}},
+      {"Tanh", {{arithmetic}}},
   };
   static const llvm::StringMap<Row> microsoft = {
       {"FusedMatMul", {{weight, weight}}},

@@ -245,6 +245,7 @@ LogicalResult OnnxConverter::finish(func::FuncOp graph) {
   if (failed(foldEmptyTensors(forward)))
     return failure();
   eraseDeadOperations(forward.front());
+  repeatDropouts();
   graph.erase();
   return success();
 }

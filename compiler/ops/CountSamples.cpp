@@ -96,16 +96,22 @@ Value OnnxConverter::copiesOfFirst(Location loc, Value v, int64_t axis, int64_t 
   return reshape(b, loc, copies, shapeOf(v));
 }
 
+/// `part` for the samples that are there, `other` in the place of the others.
+Value OnnxConverter::whereThere(Location loc, Value part, Value other, int64_t axis,
+                                int64_t inner) {
+  ArrayRef<int64_t> shape = shapeOf(part);
+  Value present = presentRows(b, loc, samples(), shape[axis], inner);
+  return arith::SelectOp::create(b, loc, broadcast(b, loc, present, {axis}, shape), part, other);
+}
+
 /// Numbers that the model has made for a whole batch, the first of which are those for fewer
 /// samples: what belongs to a sample that is not there is the first sample's, of which it is a copy
 /// everywhere else too. In numbers of its own it could find none of its columns, and become
 /// infinite, and times the zero that is its gradient NaN.
 Value OnnxConverter::placed(Location loc, Value v, const SamplePlace &place) {
   return replaced(loc, v, place, [&](Value part, int64_t axis) -> Value {
-    ArrayRef<int64_t> shape = shapeOf(part);
-    Value present = presentRows(b, loc, samples(), shape[axis], place.inner);
-    Value chosen = arith::SelectOp::create(b, loc, broadcast(b, loc, present, {axis}, shape), part,
-                                           copiesOfFirst(loc, part, axis, place.inner));
+    Value chosen =
+        whereThere(loc, part, copiesOfFirst(loc, part, axis, place.inner), axis, place.inner);
     return MaskSamplesOp::create(b, loc, chosen.getType(), chosen, samples(), axis, place.inner,
                                  ReductionKind::sum, /*keep=*/true);
   });

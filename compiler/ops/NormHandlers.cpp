@@ -21,22 +21,25 @@ static bool checkFloat(NodeContext &node, Value x) {
   return false;
 }
 
-// A scale or bias of the normalized dimensions' shape: leading 1s are dropped, others are
-// stretched. Null after an error.
-static Value normalizedOperand(NodeContext &node, unsigned i, Value x, ArrayRef<int64_t> inner) {
+// A scale or bias: of the normalized dimensions' shape, or, where it has more of them, of all of
+// x's, as PyTorch's exporter makes the ones of a norm without parameters. 1s are stretched. Null
+// after an error.
+static Value normalizedOperand(NodeContext &node, unsigned i, Value x, int64_t axis) {
   Value v = node.operand(i);
   if (!v)
     return {};
+  ArrayRef<int64_t> whole = shapeOf(x), inner = whole.drop_front(axis);
   SmallVector<int64_t> shape(shapeOf(v));
   while (shape.size() > inner.size() && shape.front() == 1)
     shape.erase(shape.begin());
-  if (shape.size() > inner.size() || elementType(v) != elementType(x) ||
-      broadcastShape(shape, inner) != SmallVector<int64_t>(inner)) {
+  ArrayRef<int64_t> wanted = shape.size() > inner.size() ? whole : inner;
+  if (shape.size() > wanted.size() || elementType(v) != elementType(x) ||
+      broadcastShape(shape, wanted) != SmallVector<int64_t>(wanted)) {
     node.error() << "operand " << i << " of type " << v.getType()
                  << " does not fit the normalized dimensions of " << x.getType();
     return {};
   }
-  return broadcastTo(node.b, node.loc, reshape(node.b, node.loc, v, shape), inner);
+  return broadcastTo(node.b, node.loc, reshape(node.b, node.loc, v, shape), wanted);
 }
 
 static std::optional<int64_t> readAxis(NodeContext &node, Value x) {
@@ -65,26 +68,42 @@ static LayerNormOp layerNorm(NodeContext &node, Value x, Value scale, Value bias
 // LayerNormalization, RMSNormalization
 //===----------------------------------------------------------------------===//
 
+// y = (x - mean) · rstd · scale + bias. Where scale or bias are not the same for all rows, that is
+// written out behind the normalization.
 static LogicalResult convertLayerNormalization(NodeContext &node) {
+  OpBuilder &b = node.b;
   Value x = node.operand(0);
   if (!x || !checkFloat(node, x) || !checkStashType(node))
     return failure();
   std::optional<int64_t> axis = readAxis(node, x);
   if (!axis)
     return failure();
-  ArrayRef<int64_t> inner = shapeOf(x).drop_front(*axis);
-  Value scale = normalizedOperand(node, 1, x, inner), bias;
-  if (!scale || (node.has(2) && !(bias = normalizedOperand(node, 2, x, inner))))
+  ArrayRef<int64_t> shape = shapeOf(x), inner = shape.drop_front(*axis);
+  Value scale = normalizedOperand(node, 1, x, *axis), bias;
+  if (!scale || (node.has(2) && !(bias = normalizedOperand(node, 2, x, *axis))))
     return failure();
-  LayerNormOp op = layerNorm(node, x, scale, bias, *axis, node.floatAttr("epsilon", 1e-5f));
+  double epsilon = node.floatAttr("epsilon", 1e-5f);
+  bool isFused = shapeOf(scale) == inner && (!bias || shapeOf(bias) == inner);
+  Value wide = isFused ? x : widen(b, node.loc, x);
+  Value rowScale = isFused ? scale : node.splat(RankedTensorType::get(inner, elementType(wide)), 1);
+  LayerNormOp op = layerNorm(node, wide, rowScale, isFused ? bias : Value(), *axis, epsilon);
   // ONNX keeps the normalized dimensions in the statistics, with size 1.
-  SmallVector<int64_t> kept(shapeOf(x).take_front(*axis));
-  kept.resize(shapeOf(x).size(), 1);
+  SmallVector<int64_t> kept(shape.take_front(*axis));
+  kept.resize(shape.size(), 1);
   SmallVector<Value> results{op.getResult(), Value(), Value()};
   if (node.resultUsed(1))
-    results[1] = reshape(node.b, node.loc, op.getMean(), kept);
+    results[1] = reshape(b, node.loc, op.getMean(), kept);
   if (node.resultUsed(2))
-    results[2] = reshape(node.b, node.loc, op.getRstd(), kept);
+    results[2] = reshape(b, node.loc, op.getRstd(), kept);
+  if (isFused)
+    return node.results(results);
+  auto wideOperand = [&](Value v) {
+    return broadcastTo(b, node.loc, widen(b, node.loc, v), shape);
+  };
+  results[0] = mul(b, node.loc, results[0], wideOperand(scale));
+  if (bias)
+    results[0] = add(b, node.loc, results[0], wideOperand(bias));
+  results[0] = castTo(b, node.loc, results[0], elementType(x));
   return node.results(results);
 }
 
@@ -97,8 +116,8 @@ static LogicalResult convertRmsNormalization(NodeContext &node) {
   std::optional<int64_t> axis = readAxis(node, x);
   if (!axis)
     return failure();
-  ArrayRef<int64_t> shape = shapeOf(x), inner = shape.drop_front(*axis);
-  Value scale = normalizedOperand(node, 1, x, inner);
+  ArrayRef<int64_t> shape = shapeOf(x);
+  Value scale = normalizedOperand(node, 1, x, *axis);
   if (!scale)
     return failure();
   SmallVector<int64_t> rows = llvm::to_vector(llvm::seq<int64_t>(0, *axis)),
@@ -110,7 +129,7 @@ static LogicalResult convertRmsNormalization(NodeContext &node) {
   Value shifted =
       add(b, node.loc, mean, node.splat(mean.getType(), node.floatAttr("epsilon", 1e-5f)));
   Value rms = broadcast(b, node.loc, math::SqrtOp::create(b, node.loc, shifted), rows, shape);
-  Value factor = broadcast(b, node.loc, widen(b, node.loc, scale), axes, shape);
+  Value factor = broadcastTo(b, node.loc, widen(b, node.loc, scale), shape);
   Value y = mul(b, node.loc, div(b, node.loc, wide, rms), factor);
   return node.results({castTo(b, node.loc, y, elementType(x))});
 }

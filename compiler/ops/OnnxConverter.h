@@ -44,9 +44,10 @@ private:
   mlir::Value replaced(mlir::Location loc, mlir::Value v, const SamplePlace &place,
                        llvm::function_ref<mlir::Value(mlir::Value, int64_t)> function);
   mlir::Value copiesOfFirst(mlir::Location loc, mlir::Value v, int64_t axis, int64_t inner);
+  mlir::Value whereThere(mlir::Location loc, mlir::Value part, mlir::Value other, int64_t axis,
+                         int64_t inner);
   mlir::Value placed(mlir::Location loc, mlir::Value v, const SamplePlace &place);
   void maskOperands(mlir::Operation *op);
-  mlir::Value alongSamples(mlir::Operation *op); ///< null: as it is (CombineSamples.cpp)
   void countSamples(mlir::Block::iterator first, llvm::MutableArrayRef<Built> results);
   bool dependsOnBatch(onnx::NodeOp node) const;
   void convertDependent(NodeContext &context, const OnnxHandler &handler);
@@ -61,6 +62,10 @@ private:
   SamplePlace rowsOf(mlir::Value v, int64_t axis) const;
   bool checkSlice(onnx::NodeOp node);
   bool checkShapeOperands(onnx::NodeOp node);
+
+  // CombineSamples.cpp
+  mlir::Value alongSamples(mlir::Operation *op); ///< null: as it is
+  void repeatDropouts();
 
   // ConvertForFewer.cpp
   bool sameForFewer(onnx::NodeOp node);

@@ -94,8 +94,7 @@ module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
 // CHECK-LABEL: func.func @forward
 // CHECK:         %[[X:.*]] = mpc.mask_samples %arg0, %[[N:arg[0-9]+]] {axis = 0 : i64, {{.*}}neutral = #mpc<reduction max>}
 // CHECK:         %[[M:.*]] = mpc.reduce max %[[X]]
-// CHECK:         %[[DIFFERENCE:.*]] = arith.subf %arg0, %{{.*}} {mpc.node = "log"
-// CHECK:         %[[D:.*]] = arith.select %{{.*}}, %{{.*}}, %[[DIFFERENCE]]
+// CHECK:         %[[D:.*]] = arith.subf %arg0, %{{.*}} {mpc.node = "log"
 // CHECK:         %[[E:.*]] = math.exp %[[D]]
 // CHECK:         %[[T:.*]] = mpc.mask_samples %[[E]], %[[N]] {axis = 0 : i64, factor = 1 : i64, mpc.node = "log"
 // CHECK:         mpc.reduce sum %[[T]]
@@ -149,6 +148,7 @@ module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
 
 // An index that no handler takes but as a constant, and a branch: what a smaller batch would do is not in the program.
 // CHECK: mpc.tail_refused = "node 'top' (Pad) computes with the batch size"
+// CHECK-LABEL: func.func @forward
 module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
   func.func @graph(%x: tensor<4x3xf32> {mpc.role = "input", mpc.name = "x"}) -> tensor<8x10xf32> {
     %0 = onnx.node "Shape" 15 "shape" (%x) {} : (tensor<4x3xf32>) -> tensor<2xi64>
@@ -165,6 +165,7 @@ module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
 // -----
 
 // CHECK: mpc.tail_refused = "node 'if' (If) computes with the batch size"
+// CHECK-LABEL: func.func @forward
 module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
   func.func @graph(%x: tensor<4x3xf32> {mpc.role = "input", mpc.name = "x"}) -> tensor<4x3xf32> {
     %first = arith.constant dense<0> : tensor<i64>
@@ -179,5 +180,40 @@ module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
       onnx.yield %4 : tensor<4x3xf32>
     } : (tensor<i1>) -> tensor<4x3xf32>
     return %3 : tensor<4x3xf32>
+  }
+}
+
+// -----
+
+// Samples behind a dropout meet their maximum: those that are not there get the first one's result.
+// CHECK-LABEL: func.func @forward
+// CHECK:         %[[D:.*]] = mpc.dropout %arg0
+// CHECK:         %[[F:.*]] = mpc.slice %[[D]] {{.*}} : tensor<4x3xf32> -> tensor<1x3xf32>
+// CHECK:         %[[C:.*]] = mpc.stop_gradient
+// CHECK:         %[[Y:.*]] = arith.select %{{.*}}, %[[D]], %[[C]]
+// CHECK:         %[[M:.*]] = mpc.mask_samples %[[Y]]
+// CHECK:         %[[R:.*]] = mpc.reduce max %[[M]]
+// CHECK:         %[[B:.*]] = mpc.broadcast %[[R]]
+// CHECK:         arith.subf %[[B]], %[[Y]]
+module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
+  func.func @graph(%x: tensor<4x3xf32> {mpc.role = "input", mpc.name = "x"}) -> tensor<4x3xf32> {
+    %0 = onnx.node "Dropout" 10 "drop" (%x) {ratio = 0.5 : f32} : (tensor<4x3xf32>) -> tensor<4x3xf32>
+    %1 = onnx.node "ReduceMax" 13 "max" (%0) {axes = array<i64: 0>} : (tensor<4x3xf32>) -> tensor<1x3xf32>
+    %2 = onnx.node "Sub" 14 "sub" (%1, %0) {} : (tensor<1x3xf32>, tensor<4x3xf32>) -> tensor<4x3xf32>
+    return %2 : tensor<4x3xf32>
+  }
+}
+
+// -----
+
+// Where they do not, as in the mean of a loss, there is nothing to pay.
+// CHECK-LABEL: func.func @forward
+// CHECK-NOT:     arith.select
+// CHECK:         mpc.reduce sum
+module attributes {mpc.batch = 4 : i64, mpc.batch_axes = {x = 0 : i64}} {
+  func.func @graph(%x: tensor<4x3xf32> {mpc.role = "input", mpc.name = "x"}) -> (tensor<4x3xf32>, tensor<f32>) {
+    %0 = onnx.node "Dropout" 10 "drop" (%x) {ratio = 0.5 : f32} : (tensor<4x3xf32>) -> tensor<4x3xf32>
+    %1 = onnx.node "ReduceMean" 13 "mean" (%0) {axes = array<i64: 0, 1>, keepdims = 0 : i64} : (tensor<4x3xf32>) -> tensor<f32>
+    return %0, %1 : tensor<4x3xf32>, tensor<f32>
   }
 }

@@ -106,6 +106,24 @@ def test_a_scale_is_no_statistic(bench):
     require_close(trainer.predict({"x": X}, "--checkpoint", run.newest())["y"], want, 1e-6, "y")
 
 
+def test_parameters_behind_functions(bench):
+    """A parameter that is kept in bounds is one, a scalar too: PyTorch's older exporter, which describes nothing, has its constants in nodes. With
+    PyTorch's gradients of y = exp(g)·x + sigmoid(h)."""
+    g, h = np.float32(0.5), np.array([0.25, -1, 2, 0], np.float32)
+    model = model_of([node("Exp", "g", "e"), node("Mul", "e x", "m"), node("Sigmoid", "h", "s"), node("Add", "m s", "y")], {"x": ["N", 4]}, {"y": ["N", 4]},
+                     {"g": np.array(g), "h": h}, opset=17)
+    model.producer_name = "pytorch"
+    trainer = bench.compile(model, *OPTIONS)
+    require(parameter_names(trainer) == {"g", "h"}, f"{parameter_names(trainer)}")
+    got, s = trainer.grad({"x": X}, T), 1 / (1 + np.exp(-h.astype(np.float64)))
+    dy = 2 * (np.exp(np.float64(g)) * X + s - T) / X.size
+    require_close(got["g"], (dy * np.exp(np.float64(g)) * X).sum(), 1e-9, "g")
+    require_close(got["h"], (dy * s * (1 - s)).sum(0), 1e-9, "h")
+    model.producer_name = ""
+    left = bench.compile(model, *OPTIONS).must("info").out
+    require("g: a single element" in left, left)
+
+
 def described(model, parameters, calls, buffers=None):
     """The model with the dynamo exporter's metadata: placeholder → parameter (or buffer), node → its call."""
     model.producer_name = "pytorch"

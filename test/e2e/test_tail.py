@@ -604,6 +604,20 @@ def test_dropout_before_a_softmax_over_samples(bench):
         require(np.isfinite(got[name]).all(), f"{name}: {got[name]}")
 
 
+def test_dropout_before_an_extremum_of_the_samples(bench):
+    """√(max y - y) and log(y - min y): a sample that is not there has the first one's random numbers, and is neither above nor below all that are."""
+    for op, sides in (("ReduceMax", "r d"), ("ReduceMin", "d r")):
+        for behind in ("Sqrt", "Log"):
+            nodes = [node("MatMul", "x W", "h"), node("Dropout", "h ratio yes", "d"), node(op, "d", "r", axes=[0], keepdims=1), node("Sub", sides, "s"),
+                     node("Add", "s little", "t"), node(behind, "t", "y")]
+            weights = {"W": normal(3, 4), "ratio": np.float32(0.5), "yes": np.array(True), "little": np.float32(1e-3)}
+            model = model_of(nodes, {"x": ["N", 3]}, {"y": ["N", 4]}, weights, opset=17)
+            trainer = bench.compile(model, *SGD, "--precision=fp32", "--batch=16", "--train=^W$")
+            for samples, seed in ((3, 1), (3, 2), (3, 3), (16, 1)):
+                got = trainer.grad({"x": 30 * normal(samples, 3)}, normal(samples, 4), "--seed", seed)
+                require(np.isfinite(got["W"]).all() and np.abs(got["W"]).max() > 0, f"{op}, {behind}, {samples} samples, seed {seed}: {got['W']}")
+
+
 def test_infinite_sums_stay_with_their_samples(bench):
     """A first sum of infinity is none of the others', in a whole batch and in a smaller one."""
     model = model_of([node("CumSum", "x axis", "y", reverse=1)], {"x": ["N", 2]}, {"y": ["N", 2]}, {"axis": np.array(0)})

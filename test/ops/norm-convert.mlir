@@ -13,6 +13,20 @@ func.func @graph(%x: tensor<2x3x4xf32> {mpc.role = "input", mpc.name = "x"}, %s:
 
 // -----
 
+// A scale per row is a factor behind the normalization.
+// CHECK-LABEL: @forward
+// CHECK: %[[S:.*]] = mpc.broadcast %arg1 {{.*}} : tensor<3x4xf32> -> tensor<2x3x4xf32>
+// CHECK: %[[ONES:.*]] = arith.constant dense<1.000000e+00> : tensor<4xf32>
+// CHECK: %[[Y:.*]], %{{.*}}, %{{.*}} = mpc.layer_norm %arg0, %[[ONES]] {axis = 2 : i64,
+// CHECK: arith.mulf %[[Y]], %[[S]]
+func.func @graph(%x: tensor<2x3x4xf32> {mpc.role = "input", mpc.name = "x"}, %s: tensor<3x4xf32> {mpc.role = "parameter", mpc.name = "s"})
+    -> (tensor<2x3x4xf32> {mpc.role = "output", mpc.name = "y"}) {
+  %0 = onnx.node "LayerNormalization" 17 "ln" (%x, %s) {} : (tensor<2x3x4xf32>, tensor<3x4xf32>) -> tensor<2x3x4xf32>
+  return %0 : tensor<2x3x4xf32>
+}
+
+// -----
+
 // Batch norm comes in as its inference form. What a training-mode node puts out is the statistic, marked for prepare-training, which moves it.
 // CHECK-LABEL: @forward
 // CHECK-NEXT: %[[Y:.*]] = mpc.batch_norm_inference %arg0, %arg1, %arg2, %arg3, %arg4 {epsilon = {{.*}}, momentum = {{.*}}, {{.*}}training}
