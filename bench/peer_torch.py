@@ -13,6 +13,7 @@ import warnings
 import torch
 from models import MODELS
 from timing import report
+from torch_step import PRECISIONS, training_step
 
 CONFIGS = {  # name -> what is switched on
     "eager": (),
@@ -27,7 +28,7 @@ CONFIGS = {  # name -> what is switched on
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", choices=MODELS)
-    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16", "fp16"))
+    parser.add_argument("--precision", default="fp32", choices=PRECISIONS)
     parser.add_argument("--config", default="eager", choices=CONFIGS)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -43,19 +44,8 @@ def main():
         model, inputs = model.to(memory_format=torch.channels_last), (inputs[0].to(memory_format=torch.channels_last),)
     optimizer = spec.make_optimizer(model, fused="fused optimizer" in config)
     forward = torch.compile(model) if "compile" in config else model
-    half = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[args.precision]
-    scaler = torch.amp.GradScaler("cpu", enabled=half is torch.float16)
-
-    def step():
-        optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=half, enabled=half is not None):
-            loss = spec.loss_fn(forward(*inputs), labels)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        loss.item()
-
-    report(step, args.seconds, system="pytorch", config=args.config, version=torch.__version__)
+    step = training_step(spec, forward, optimizer, inputs, labels, args.precision, "cpu")
+    report(lambda: step().item(), args.seconds, system="pytorch", config=args.config, version=torch.__version__)
 
 
 if __name__ == "__main__":

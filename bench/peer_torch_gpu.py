@@ -11,11 +11,12 @@ import argparse
 import json
 import statistics
 import sys
-import time
 import warnings
 
 import torch
 from models import MODELS
+from timing import measured, milliseconds
+from torch_step import PRECISIONS, training_step
 
 CONFIGS = {"eager": None, "compile": "default", "compile-graphs": "reduce-overhead"}  # name -> torch.compile's mode
 WARM_UP, BLOCK = 12, 10  # steps
@@ -25,9 +26,8 @@ def on_gpu(tensor, channels_last):
     return tensor.cuda(memory_format=torch.channels_last) if channels_last and tensor.dim() == 4 else tensor.cuda()
 
 
-def training_step(args):
-    spec = MODELS[args.model]
-    half = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[args.precision]
+def step_on_gpu(args):
+    spec, half = MODELS[args.model], PRECISIONS[args.precision]
     torch.manual_seed(1)
     inputs, labels = spec.data(args.batch or spec.batch)
     inputs, labels = [on_gpu(tensor, half) for tensor in inputs], labels.cuda()
@@ -35,33 +35,21 @@ def training_step(args):
     if half and inputs[0].dim() == 4:
         model = model.to(memory_format=torch.channels_last)
     optimizer = spec.make_optimizer(model, fused=True)
-    scaler = torch.amp.GradScaler("cuda", enabled=half is torch.float16)
     mode = CONFIGS[args.config]
     forward = torch.compile(model, mode=mode) if mode else model
-
-    def step():
-        optimizer.zero_grad()
-        with torch.autocast("cuda", dtype=half, enabled=half is not None):
-            loss = spec.loss_fn(forward(*inputs), labels)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-
-    return step
+    return training_step(spec, forward, optimizer, inputs, labels, args.precision, "cuda")
 
 
-def block_milliseconds(step):
-    start = time.perf_counter()
-    for _ in range(BLOCK):
+def run_steps(step, count):
+    for _ in range(count):
         step()
     torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - start) / BLOCK
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", choices=MODELS)
-    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16", "fp16"))
+    parser.add_argument("--precision", default="fp32", choices=PRECISIONS)
     parser.add_argument("--config", default="eager", choices=CONFIGS)
     parser.add_argument("--batch", type=int, help="samples per step (the model's own)")
     parser.add_argument("--seconds", type=float, default=2)
@@ -69,15 +57,11 @@ def main():
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.cuda.set_device(args.device)
-    step = training_step(args)
-    for _ in range(WARM_UP):
-        step()
-    torch.cuda.synchronize()
+    step = step_on_gpu(args)
+    run_steps(step, WARM_UP)
     print("ready", flush=True)
     sys.stdin.readline()
-    end, times = time.perf_counter() + args.seconds, []
-    while len(times) < 5 or time.perf_counter() < end:
-        times.append(block_milliseconds(step))
+    times = measured(lambda: milliseconds(lambda: run_steps(step, BLOCK)) / BLOCK, args.seconds)
     print(json.dumps({"ms": min(times), "median_ms": statistics.median(times), "steps": BLOCK * len(times), "device_bytes": torch.cuda.max_memory_reserved(),
                       "tensor_bytes": torch.cuda.max_memory_allocated(), "version": torch.__version__}))
 

@@ -17,6 +17,14 @@ def milliseconds(step):
     return 1e3 * (time.perf_counter() - start)
 
 
+def measured(once, seconds, least=5):
+    """What the calls of `once` that fit `seconds` return, `least` of them in any case."""
+    end, times = time.perf_counter() + seconds, []
+    while len(times) < least or time.perf_counter() < end:
+        times.append(once())
+    return times
+
+
 def report(step, seconds, least=5, **row):
     """Prints `row` with the least milliseconds of the calls that fit `seconds`, `least` of them in any case.
 
@@ -28,7 +36,5 @@ def report(step, seconds, least=5, **row):
         step()
         if time.perf_counter() > end:
             break
-    end, times = time.perf_counter() + seconds, []
-    while len(times) < least or time.perf_counter() < end:
-        times.append(milliseconds(step))
+    times = measured(lambda: milliseconds(step), seconds, least)
     print(json.dumps({**row, "ms": min(times), "steps": len(times), "peak_bytes": peak_bytes()}))
