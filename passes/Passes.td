@@ -82,9 +82,10 @@ def RaiseAttention : MpcModulePass<"raise-attention"> {
     ```mlir
     %s = mpc.matmul %q, %k {transpose_rhs}          // [B, H, M, N]
     %p = mpc.softmax (%s · c + %mask)
-    %o = mpc.matmul %p, %v
-    // becomes
-    %o, %l = mpc.attention %q', %k', %v' bias %mask {scale = c}     // the heads between tokens and channels
+    %w = mpc.dropout %p, %state                     // or %p itself
+    %o = mpc.matmul %w, %v
+    // becomes, with the heads between tokens and channels
+    %o, %l, %statistics = mpc.attention %q', %k', %v' bias %mask dropout %state, %stream {scale = c}
     ```
   }];
 }

@@ -2,13 +2,14 @@
 //
 // For a GPU, in training and inference:
 //
-//   softmax(c · q·kᵀ + b) · v    →    mpc.attention q, k, v bias b {scale = c}
+//   dropout(softmax(c · q·kᵀ + b)) · v   →   mpc.attention q, k, v bias b dropout s {scale = c}
 //
 // with the scores' factor in any place (also on q or k), a bias that is repeated in any way or
 // comes of a mask, and the roundings of mixed precision in between, which disappear with the
-// scores: neither is stored. Precision is assigned before, so that every node has the class
-// that it has on the CPU; derivatives come behind. What the operation does not do stays as it
-// is: dropout of the weights, a bias that is trained, weights that are read elsewhere.
+// scores: neither is stored, nor is the mask of a dropout, if there is one. Precision is assigned
+// before, so that every node has the class that it has on the CPU; derivatives come behind. What
+// the operation does not do stays as it is: a bias that is trained, weights that are read
+// elsewhere, dropout of anything but the weights.
 //
 //===----------------------------------------------------------------------------------===//
 
@@ -221,6 +222,23 @@ static Value headsInside(OpBuilder &b, Location loc, Value v, bool transposed) {
   return transposed ? transpose(b, loc, v, {0, 3, 1, 2}) : transpose(b, loc, v, {0, 2, 1, 3});
 }
 
+/// The dropout of the weights, which are then what it reads; one that keeps nothing stays.
+static DropoutOp takeDropout(Value &weights) {
+  auto dropout = weights.getDefiningOp<DropoutOp>();
+  if (!dropout || !weights.hasOneUse() || dropout.getRatio().convertToDouble() >= 1)
+    return nullptr;
+  weights = throughCasts(dropout.getInput());
+  return dropout;
+}
+
+/// What tells the dropout's random numbers from those of others: operator_id and seed.
+static Value streamOf(OpBuilder &b, DropoutOp dropout) {
+  int64_t values[] = {int64_t(dropout.getOperatorId()), int64_t(dropout.getSeed())};
+  auto type = RankedTensorType::get({2}, b.getI64Type());
+  return arith::ConstantOp::create(b, dropout.getLoc(),
+                                   DenseElementsAttr::get(type, ArrayRef<int64_t>(values)));
+}
+
 /// weights · value, where the weights are a softmax of scores.
 static void raise(MatmulOp product) {
   Type element = elementType(product.getLhs());
@@ -230,6 +248,7 @@ static void raise(MatmulOp product) {
       hasNoElements(product.getResult()))
     return;
   Value weights = throughCasts(product.getLhs());
+  DropoutOp dropout = takeDropout(weights);
   auto softmax = weights.getDefiningOp<SoftmaxOp>();
   if (!softmax || !weights.hasOneUse() || int64_t(softmax.getAxis()) != rank - 1)
     return;
@@ -256,13 +275,16 @@ static void raise(MatmulOp product) {
   ArrayRef<int64_t> q4 = shapeOf(query);
   auto result = RankedTensorType::get({q4[0], q4[1], q4[2], shapeOf(value)[3]}, element);
   auto rows = RankedTensorType::get({q4[0], q4[2], q4[1]}, computeType(element));
+  auto statistics = RankedTensorType::get({2, q4[0], q4[2], q4[1]}, computeType(element));
   SmallVector<int64_t> dimensions(scores.biasDimensions);
   if (rank == 3) // behind the only head
     for (int64_t &dimension : dimensions)
       dimension += dimension > 0;
-  auto op =
-      AttentionOp::create(b, loc, TypeRange{result, rows}, query, key, value, scores.bias,
-                          b.getF32FloatAttr(float(scale)), b.getDenseI64ArrayAttr(dimensions));
+  auto op = AttentionOp::create(b, loc, TypeRange{result, rows, statistics}, query, key, value,
+                                scores.bias, dropout ? dropout.getState() : Value(),
+                                dropout ? streamOf(b, dropout) : Value(),
+                                b.getF32FloatAttr(float(scale)), b.getDenseI64ArrayAttr(dimensions),
+                                dropout ? dropout.getRatioAttr() : FloatAttr());
   Value back = rank == 3 ? reshape(b, loc, op.getResult(), shapeOf(product.getResult()))
                          : transpose(b, loc, op.getResult(), {0, 2, 1, 3});
   product.getResult().replaceAllUsesWith(back);

@@ -329,41 +329,51 @@ struct Philox {
 };
 } // namespace
 
+ArrayRef<Value> Emitter::randomWords(const RandomStream &stream, const Affine &counter) {
+  SmallVector<Value> &words = blocks[{stream, counter}];
+  if (!words.empty())
+    return words;
+  Value count = index(counter);
+  OpBuilder &b = this->at(depth(counter));
+  Philox philox{b, loc};
+  auto low = [&](Value wide) -> Value {
+    return arith::TruncIOp::create(b, loc, b.getI32Type(), wide);
+  };
+  auto high = [&](Value wide) -> Value {
+    Value bits = arith::ConstantOp::create(b, loc, b.getI64IntegerAttr(32));
+    return low(arith::ShRUIOp::create(b, loc, wide, bits));
+  };
+  bool isShort = within(counter, 0, int64_t(1) << 32);
+  Value key0 = philox.exclusive(low(stream.run), low(stream.seed));
+  words = philox.block(
+      {low(count), isShort ? philox.word(0) : high(count), low(stream.micro), high(stream.micro)},
+      {key0, low(stream.operatorId)});
+  return words;
+}
+
+Value Emitter::randomWord(const RandomStream &stream, const Affine &at) {
+  auto [counter, which] = divide(at, 4);
+  return oneOf(randomWords(stream, counter), which, depth(at));
+}
+
+Value Emitter::oneOf(ArrayRef<Value> words, const Affine &which, unsigned depth) {
+  if (which.isConstant())
+    return words[which.constant];
+  Value number = index(which);
+  Value one = constant(1), two = constant(2);
+  OpBuilder &b = at(depth);
+  Value isOdd = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                      arith::AndIOp::create(b, loc, number, one), one);
+  Value isUpper = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::uge, number, two);
+  Value lower = arith::SelectOp::create(b, loc, isOdd, words[1], words[0]);
+  Value upper = arith::SelectOp::create(b, loc, isOdd, words[3], words[2]);
+  return arith::SelectOp::create(b, loc, isUpper, upper, lower);
+}
+
 Value Emitter::emitRandom(RandomUniformOp op, const Affine &at) {
-  auto [counter, wordIndex] = divide(at, 4);
-  SmallVector<Value> &words = blocks[{op, counter}];
-  if (words.empty()) {
-    Value run = emit(op.getState(), Affine(0)), micro = emit(op.getState(), Affine(1)),
-          count = index(counter);
-    unsigned depth = this->depth(counter);
-    OpBuilder &b = this->at(depth);
-    Philox philox{b, loc};
-    auto low = [&](Value wide) -> Value {
-      return arith::TruncIOp::create(b, loc, b.getI32Type(), wide);
-    };
-    auto high = [&](Value wide) -> Value {
-      Value bits = arith::ConstantOp::create(b, loc, b.getI64IntegerAttr(32));
-      return low(arith::ShRUIOp::create(b, loc, wide, bits));
-    };
-    Value key0 = philox.exclusive(low(run), philox.word(static_cast<uint32_t>(op.getSeed())));
-    words = philox.block({low(count), high(count), low(micro), high(micro)},
-                         {key0, philox.word(static_cast<uint32_t>(op.getOperatorId()))});
-  }
-  Value word;
+  Value run = emit(op.getState(), Affine(0)), micro = emit(op.getState(), Affine(1));
+  Value word = randomWord({run, micro, constant(op.getOperatorId()), constant(op.getSeed())}, at);
   unsigned depth = this->depth(at);
-  if (wordIndex.isConstant()) {
-    word = words[wordIndex.constant];
-  } else {
-    Value which = index(wordIndex);
-    Value one = constant(1), two = constant(2);
-    OpBuilder &b = this->at(depth);
-    Value isOdd = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
-                                        arith::AndIOp::create(b, loc, which, one), one);
-    Value isUpper = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::uge, which, two);
-    Value lower = arith::SelectOp::create(b, loc, isOdd, words[1], words[0]);
-    Value upper = arith::SelectOp::create(b, loc, isOdd, words[3], words[2]);
-    word = arith::SelectOp::create(b, loc, isUpper, upper, lower);
-  }
   // (word >> 8) · 2^-24: exact in f32.
   OpBuilder &b = this->at(depth);
   Value bits = arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(8));

@@ -23,6 +23,7 @@
 #include "llvm/ADT/DenseMap.h"
 #include <functional>
 #include <optional>
+#include <tuple>
 
 namespace mlir::scf {
 class ForOp;
@@ -33,6 +34,19 @@ namespace mpc {
 /// Of a kernel, for the Emitter: elements that the CPU rounds to bf16 at once. None: it has no
 /// instruction for that.
 inline constexpr llvm::StringLiteral kBf16WidthAttr = "mpc.bf16_width";
+
+/// What random numbers are a function of, beside their index (mpc.random_uniform).
+struct RandomStream {
+  mlir::Value run, micro;       ///< i64: the elements of the state
+  mlir::Value operatorId, seed; ///< i64
+  bool operator<(const RandomStream &other) const {
+    auto key = [](const RandomStream &s) {
+      return std::tuple(s.run.getAsOpaquePointer(), s.micro.getAsOpaquePointer(),
+                        s.operatorId.getAsOpaquePointer(), s.seed.getAsOpaquePointer());
+    };
+    return key(*this) < key(other);
+  }
+};
 
 class Emitter : public IndexSpace {
 public:
@@ -107,6 +121,12 @@ public:
   mlir::Value emitted(mlir::Value tensor, const Affine &at) const;
   mlir::Value convert(mlir::Value scalar, mlir::Type type,
                       unsigned depth); ///< between float types; itself otherwise
+  /// 32 random bits (i32), of which random_uniform has the upper 24.
+  mlir::Value randomWord(const RandomStream &stream, const Affine &at);
+  /// Those of four neighbors: of the elements from 4 · counter on.
+  llvm::ArrayRef<mlir::Value> randomWords(const RandomStream &stream, const Affine &counter);
+  /// words[which], of four.
+  mlir::Value oneOf(llvm::ArrayRef<mlir::Value> words, const Affine &which, unsigned depth);
   mlir::Value identity(ReductionKind kind, mlir::Type type);
   /// `reassociate`: partial sums of an innermost loop, which LLVM may keep per vector lane.
   mlir::Value accumulate(mlir::OpBuilder &b, ReductionKind kind, mlir::Value sum, mlir::Value x,
@@ -193,7 +213,7 @@ private:
   llvm::DenseMap<std::pair<mlir::Value, unsigned>, mlir::Value> elements;
   std::map<std::pair<Affine, int64_t>, Affine> clampedIndices;
   std::map<std::pair<mlir::Operation *, Affine>, Affine> gathered;
-  std::map<std::pair<mlir::Operation *, Affine>, llvm::SmallVector<mlir::Value>>
+  std::map<std::pair<RandomStream, Affine>, llvm::SmallVector<mlir::Value>>
       blocks;                       ///< Philox: four words per counter
   std::optional<unsigned> loopBase; ///< of the loop being built last
   unsigned scattered = 0;           ///< accesses so far that are not in steps of 1 along their loop

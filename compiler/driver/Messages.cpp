@@ -54,7 +54,10 @@ std::string mpc::printable(StringRef text) {
     auto *begin = reinterpret_cast<const llvm::UTF8 *>(text.data());
     unsigned length = llvm::getUTF8SequenceSize(begin, begin + text.size());
     auto first = static_cast<unsigned char>(text.front());
-    if (length == 0 || first < 0x20 || first == 0x7f) {
+    // Terminals obey U+0080 to U+009F, too.
+    bool isControl = first < 0x20 || first == 0x7f ||
+                     (length == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0);
+    if (length == 0 || isControl) {
       os << llvm::format("\\x%02x", unsigned(first));
       length = 1;
     } else {

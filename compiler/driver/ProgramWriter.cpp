@@ -223,10 +223,13 @@ template <typename AttentionLike> json::Object ProgramWriter::attentionCommand(A
     operands.push_back(operand(each));
   for (Value each : op->getResults())
     results.push_back(operand(each));
-  return json::Object{{"operands", std::move(operands)},
+  json::Object object{{"operands", std::move(operands)},
                       {"results", std::move(results)},
                       {"scale", op.getScale().convertToDouble()},
                       {"bias_dimensions", json::Array(op.getBiasDimensions())}};
+  if (auto ratio = op.getRatio())
+    object["dropout_ratio"] = ratio->convertToDouble();
+  return object;
 }
 
 json::Object ProgramWriter::libraryCommand(Operation *op) {

@@ -26,6 +26,7 @@ struct Extents {
   Shape value() const { return {batch, keys, heads, width}; }
   Shape output() const { return {batch, queries, heads, width}; }
   Shape rows() const { return {batch, heads, queries}; }
+  Shape statistics() const { return {2, batch, heads, queries}; }
   Shape scores() const { return {batch, heads, queries, keys}; }
   /// Multiply-adds of one product with the depth, or the width, count two.
   int64_t ofDepth() const { return 2 * batch * heads * queries * keys * depth; }
@@ -46,6 +47,14 @@ template <typename Op> static LogicalResult verifyOperands(Op op) {
     return op.emitOpError("has a query ")
            << op.getQuery().getType() << ", a key " << op.getKey().getType() << " and a value "
            << op.getValue().getType() << " that do not fit";
+  bool isDropout = bool(op.getState());
+  if (op.getRatio().has_value() != isDropout || bool(op.getStream()) != isDropout)
+    return op.emitOpError("has dropout's state, stream and ratio all or none");
+  if (isDropout) {
+    double ratio = op.getRatio()->convertToDouble();
+    if (!(ratio > 0 && ratio < 1))
+      return op.emitOpError("needs a ratio of dropout above 0 and below 1, not ") << ratio;
+  }
   ArrayRef<int64_t> dimensions = op.getBiasDimensions();
   if (!op.getBias())
     return dimensions.empty() ? success() : op.emitOpError("has dimensions of a bias, and none");
@@ -72,8 +81,10 @@ LogicalResult AttentionOp::verify() {
     return failure();
   Extents e(getQuery(), getValue());
   Type element = elementType(getQuery());
-  return success(succeeded(verifyType(*this, getResult(), e.output(), element)) &&
-                 succeeded(verifyType(*this, getLogSumExp(), e.rows(), computeType(element))));
+  return success(
+      succeeded(verifyType(*this, getResult(), e.output(), element)) &&
+      succeeded(verifyType(*this, getLogSumExp(), e.rows(), computeType(element))) &&
+      succeeded(verifyType(*this, getStatistics(), e.statistics(), computeType(element))));
 }
 
 LogicalResult AttentionGradOp::verify() {
@@ -84,10 +95,12 @@ LogicalResult AttentionGradOp::verify() {
   for (Value v : {getOutputGradient(), getOutput()})
     if (failed(verifyType(*this, v, e.output(), element)))
       return failure();
-  return success(succeeded(verifyType(*this, getLogSumExp(), e.rows(), computeType(element))) &&
-                 succeeded(verifyType(*this, getQueryGradient(), e.query(), element)) &&
-                 succeeded(verifyType(*this, getKeyGradient(), e.key(), element)) &&
-                 succeeded(verifyType(*this, getValueGradient(), e.value(), element)));
+  return success(
+      succeeded(verifyType(*this, getLogSumExp(), e.rows(), computeType(element))) &&
+      succeeded(verifyType(*this, getStatistics(), e.statistics(), computeType(element))) &&
+      succeeded(verifyType(*this, getQueryGradient(), e.query(), element)) &&
+      succeeded(verifyType(*this, getKeyGradient(), e.key(), element)) &&
+      succeeded(verifyType(*this, getValueGradient(), e.value(), element)));
 }
 
 int64_t AttentionOp::flops() {
@@ -104,14 +117,14 @@ int64_t AttentionGradOp::flops() {
 SmallVector<Value> AttentionOp::vjp(OpBuilder &b, ValueRange cotangents, ArrayRef<Type> wanted) {
   SmallVector<Value> gradients(getNumOperands());
   // raise-attention takes no bias that has a gradient; nobody differentiates log Σ exp.
-  assert(!cotangents[1] && (!getBias() || !wanted[3]));
+  assert(!cotangents[1] && !cotangents[2] && (!getBias() || !wanted[3]));
   if (!cotangents[0])
     return gradients;
   Value g = castTo(b, getLoc(), cotangents[0], elementType(getQuery()));
   auto grad = AttentionGradOp::create(
       b, getLoc(), TypeRange{getQuery().getType(), getKey().getType(), getValue().getType()}, g,
-      getQuery(), getKey(), getValue(), getResult(), getLogSumExp(), getBias(), getScaleAttr(),
-      getBiasDimensionsAttr());
+      getQuery(), getKey(), getValue(), getResult(), getLogSumExp(), getStatistics(), getBias(),
+      getState(), getStream(), getScaleAttr(), getBiasDimensionsAttr(), getRatioAttr());
   for (auto [i, gradient] : llvm::enumerate(grad.getResults()))
     if (wanted[i])
       gradients[i] = castTo(b, getLoc(), gradient, wanted[i]);

@@ -10,7 +10,7 @@
 #include "runtime/core/Program.h"
 #include "runtime/core/Error.h"
 #include "runtime/core/ProgramCheck.h"
-#include <nlohmann/json.hpp>
+#include "runtime/data/Json.h"
 
 using namespace mpc;
 using nlohmann::json;
@@ -69,96 +69,14 @@ template <size_t N> int indexOf(const char *const (&names)[N], const std::string
   return -1;
 }
 
-/// A JSON value and the way to it, for messages.
-class Value {
-public:
-  Value(const json &value, std::string path) : value(value), path(std::move(path)) {}
-
-  [[noreturn]] void fail(const std::string &why) const {
-    throw Error("compiled program, " + path + ": " + why + " (compile the model again)");
-  }
-
-  bool has(const char *key) const {
-    if (!value.is_object())
-      fail("an object expected");
-    auto it = value.find(key);
-    return it != value.end() && !it->is_null();
-  }
-  Value operator[](const char *key) const {
-    if (!has(key))
-      fail(std::string("'") + key + "' is missing");
-    return Value(*value.find(key), path + "." + key);
-  }
-
-  std::string string() const {
-    if (!value.is_string())
-      fail("a string expected");
-    return value.get<std::string>();
-  }
-  bool boolean() const {
-    if (!value.is_boolean())
-      fail("true or false expected");
-    return value.get<bool>();
-  }
-  int64_t integer(int64_t low = INT64_MIN, int64_t high = INT64_MAX) const {
-    if (!value.is_number_integer())
-      fail("an integer expected");
-    bool big = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t(INT64_MAX);
-    int64_t number = big ? 0 : value.get<int64_t>();
-    if (big || number < low || number > high)
-      fail(value.dump() + " is out of range");
-    return number;
-  }
-  double real() const {
-    if (!value.is_number())
-      fail("a number expected");
-    return value.get<double>();
-  }
-  std::vector<Value> list() const {
-    if (!value.is_array())
-      fail("a list expected");
-    std::vector<Value> items;
-    for (size_t i = 0; i < value.size(); ++i)
-      items.emplace_back(value[i], path + "[" + std::to_string(i) + "]");
-    return items;
-  }
-  std::vector<std::pair<std::string, Value>> members() const {
-    if (!value.is_object())
-      fail("an object expected");
-    std::vector<std::pair<std::string, Value>> items;
-    for (auto it = value.begin(); it != value.end(); ++it)
-      items.emplace_back(it.key(), Value(*it, path + "." + it.key()));
-    return items;
-  }
-  std::vector<int64_t> integers(int64_t low = INT64_MIN) const {
-    std::vector<int64_t> numbers;
-    for (const Value &item : list())
-      numbers.push_back(item.integer(low));
-    return numbers;
-  }
-
-  // Fields that may be left out.
-  std::string text(const char *key) const { return has(key) ? (*this)[key].string() : ""; }
-  bool flag(const char *key) const { return has(key) && (*this)[key].boolean(); }
-  int64_t number(const char *key, int64_t otherwise) const {
-    return has(key) ? (*this)[key].integer() : otherwise;
-  }
-  std::vector<int64_t> numbers(const char *key, int64_t low = INT64_MIN) const {
-    return has(key) ? (*this)[key].integers(low) : std::vector<int64_t>();
-  }
-
-  const json &value;
-  std::string path;
-};
-
 class Loader {
 public:
   explicit Loader(const MpcProgram &raw) : raw(raw) { p.raw = &raw; }
 
-  Program load(const Value &root) {
+  Program load(const JsonValue &root) {
     root["abi"].integer(MPC_PROGRAM_ABI, MPC_PROGRAM_ABI);
     head(root);
-    for (const Value &item : optionalList(root, "images"))
+    for (const JsonValue &item : optionalList(root, "images"))
       p.images.push_back(image(item));
     isGpu = p.target == "cuda";
     if (isGpu == p.images.empty())
@@ -168,7 +86,7 @@ public:
       p.region_bytes[i] = root.has("regions") && root["regions"].has(kRegions[i])
                               ? root["regions"][kRegions[i]].integer(0, int64_t(1) << 50)
                               : 0;
-    for (const Value &item : optionalList(root, "tensors"))
+    for (const JsonValue &item : optionalList(root, "tensors"))
       p.tensors.push_back(tensor(item));
     if (root.has("entries"))
       for (const auto &[name, item] : root["entries"].members())
@@ -179,11 +97,11 @@ public:
   }
 
 private:
-  static std::vector<Value> optionalList(const Value &v, const char *key) {
-    return v.has(key) ? v[key].list() : std::vector<Value>();
+  static std::vector<JsonValue> optionalList(const JsonValue &v, const char *key) {
+    return v.has(key) ? v[key].list() : std::vector<JsonValue>();
   }
 
-  void head(const Value &root) {
+  void head(const JsonValue &root) {
     p.model_name = root.text("model_name");
     p.compiler_version = root.text("compiler_version");
     p.precision = root.text("precision");
@@ -217,16 +135,16 @@ private:
     if (root.has("index_limit"))
       for (const auto &[name, item] : root["index_limit"].members())
         p.index_limit[name] = item.integer(0);
-    for (const Value &note : optionalList(root, "notes"))
+    for (const JsonValue &note : optionalList(root, "notes"))
       p.notes.push_back(note.string());
-    for (const Value &reason : optionalList(root, "left_out"))
+    for (const JsonValue &reason : optionalList(root, "left_out"))
       p.left_out.push_back(reason.string());
   }
 
   /// `bytes` from the offset on have to lie inside the region. Only a GPU's kernels know elements
   /// of a table, which are aligned to less.
-  Buffer buffer(const Value &v, uint64_t bytes, bool isElement = false) const {
-    std::vector<Value> parts = v.list();
+  Buffer buffer(const JsonValue &v, uint64_t bytes, bool isElement = false) const {
+    std::vector<JsonValue> parts = v.list();
     if (parts.size() != 2)
       v.fail("[region, offset] expected");
     int region = indexOf(kRegions, parts[0].string());
@@ -241,8 +159,8 @@ private:
     return {static_cast<Region>(region), offset};
   }
 
-  static Range range(const Value &v, uint64_t limit) {
-    std::vector<Value> parts = v.list();
+  static Range range(const JsonValue &v, uint64_t limit) {
+    std::vector<JsonValue> parts = v.list();
     if (parts.size() != 2)
       v.fail("[offset, bytes] expected");
     Range r;
@@ -253,7 +171,7 @@ private:
     return r;
   }
 
-  static ElementType type(const Value &v) {
+  static ElementType type(const JsonValue &v) {
     std::string name = v.string();
     for (size_t i = 0; i < std::size(kTypes); ++i)
       if (name == kTypes[i].name)
@@ -261,11 +179,11 @@ private:
     v.fail("there is no element type '" + name + "'");
   }
 
-  uint64_t bytes(const std::vector<int64_t> &shape, ElementType type, const Value &v) const {
+  uint64_t bytes(const std::vector<int64_t> &shape, ElementType type, const JsonValue &v) const {
     return uint64_t(checkedElements(shape, "compiled program, " + v.path)) * elementSize(type);
   }
 
-  ProgramImage image(const Value &v) const {
+  ProgramImage image(const JsonValue &v) const {
     int kind = indexOf(kImages, v["kind"].string());
     if (kind < 0)
       v.fail("there is no kind of image '" + v["kind"].string() + "'");
@@ -280,7 +198,7 @@ private:
     return image;
   }
 
-  TensorInfo tensor(const Value &v) const {
+  TensorInfo tensor(const JsonValue &v) const {
     TensorInfo t;
     t.name = v.text("name");
     int role = indexOf(kRoles, v["role"].string());
@@ -303,7 +221,7 @@ private:
     return t;
   }
 
-  Operand operand(const Value &v) const {
+  Operand operand(const JsonValue &v) const {
     Operand o;
     // An object without a buffer stands for an absent operand.
     if (!v.has("buffer"))
@@ -316,7 +234,7 @@ private:
     return o;
   }
 
-  static GpuFunction gpuFunction(const Value &v) {
+  static GpuFunction gpuFunction(const JsonValue &v) {
     GpuFunction f;
     f.symbol = v["symbol"].string();
     f.grid = static_cast<uint32_t>(v["grid"].integer(1, INT32_MAX));
@@ -326,13 +244,13 @@ private:
   }
 
   /// Members of a group have the same form, and room among a kernel's parameters.
-  void groupMembers(const Value &v, Command &c) const {
+  void groupMembers(const JsonValue &v, Command &c) const {
     constexpr size_t kMostBytes = 32764;
-    for (const Value &item : optionalList(v, "members")) {
+    for (const JsonValue &item : optionalList(v, "members")) {
       GroupMember member;
-      for (const Value &each : optionalList(item, "buffers"))
+      for (const JsonValue &each : optionalList(item, "buffers"))
         member.buffers.push_back(buffer(each, 0, /*isElement=*/true));
-      for (const Value &word : optionalList(item, "words"))
+      for (const JsonValue &word : optionalList(item, "words"))
         member.words.push_back(static_cast<uint32_t>(word.integer(0, INT32_MAX)));
       if (member.words.size() % 2 != 0 || member.bytes() == 0 ||
           (!c.members.empty() && (member.buffers.size() != c.members[0].buffers.size() ||
@@ -346,7 +264,7 @@ private:
   }
 
   /// The parameters of a library command begin with its operands.
-  static void checkGpuBuffers(const Value &v, const Command &c) {
+  static void checkGpuBuffers(const JsonValue &v, const Command &c) {
     std::vector<Buffer> operands;
     for (const Operand *each : {&c.lhs, &c.rhs, &c.bias, &c.result})
       if (each->present)
@@ -362,7 +280,7 @@ private:
       v.fail("the buffers are not those of its operands");
   }
 
-  void cpuFunction(const Value &v, Command &c) const {
+  void cpuFunction(const JsonValue &v, Command &c) const {
     if (raw.kernel_count == 0 || !raw.kernels)
       v.fail("the program has no kernels");
     c.function = static_cast<uint32_t>(v["function"].integer(0, int64_t(raw.kernel_count) - 1));
@@ -372,7 +290,7 @@ private:
     c.grain = v.has("grain") ? v["grain"].integer(1) : 1;
   }
 
-  void product(const Value &v, Command &c) const {
+  void product(const JsonValue &v, Command &c) const {
     c.lhs = operand(v["lhs"]);
     c.rhs = operand(v["rhs"]);
     if (v.has("bias"))
@@ -388,16 +306,17 @@ private:
     c.groups = v.number("groups", 1);
   }
 
-  void attention(const Value &v, Command &c) const {
-    for (const Value &item : v["operands"].list())
+  void attention(const JsonValue &v, Command &c) const {
+    for (const JsonValue &item : v["operands"].list())
       c.operands.push_back(operand(item));
-    for (const Value &item : v["results"].list())
+    for (const JsonValue &item : v["results"].list())
       c.results.push_back(operand(item));
     c.scale = v["scale"].real();
+    c.dropout_ratio = v.has("dropout_ratio") ? v["dropout_ratio"].real() : 0;
     c.bias_dimensions = v.numbers("bias_dimensions", 0);
   }
 
-  Command command(const Value &v) const {
+  Command command(const JsonValue &v) const {
     Command c;
     int kind = indexOf(kKinds, v["kind"].string());
     if (kind < 0)
@@ -407,9 +326,9 @@ private:
     c.name = v.text("name");
     c.bytes = static_cast<double>(v.number("bytes", 0));
     c.flops = static_cast<double>(v.number("flops", 0));
-    for (const Value &item : optionalList(v, "buffers"))
+    for (const JsonValue &item : optionalList(v, "buffers"))
       c.buffers.push_back(buffer(item, 0, isGpu && c.kind == CommandKind::kernel));
-    for (const Value &item : optionalList(v, "functions"))
+    for (const JsonValue &item : optionalList(v, "functions"))
       c.functions.push_back(gpuFunction(item));
     groupMembers(v, c);
     if (!c.members.empty() && (!isGpu || c.kind != CommandKind::kernel))
@@ -430,26 +349,26 @@ private:
     return c;
   }
 
-  std::vector<uint32_t> tensorList(const Value &v, const char *key) const {
+  std::vector<uint32_t> tensorList(const JsonValue &v, const char *key) const {
     std::vector<uint32_t> indices;
-    for (const Value &item : optionalList(v, key))
+    for (const JsonValue &item : optionalList(v, key))
       indices.push_back(static_cast<uint32_t>(item.integer(0, int64_t(p.tensors.size()) - 1)));
     return indices;
   }
 
-  Entry entry(const Value &v) const {
+  Entry entry(const JsonValue &v) const {
     Entry e;
     e.arguments = tensorList(v, "arguments");
     e.results = tensorList(v, "results");
-    for (const Value &item : optionalList(v, "commands"))
+    for (const JsonValue &item : optionalList(v, "commands"))
       e.commands.push_back(command(item));
     return e;
   }
 
-  void exported(const Value &v) {
+  void exported(const JsonValue &v) {
     if (v.has("template"))
       p.export_template = range(v["template"], raw.data ? raw.data_size : 0);
-    for (const Value &item : optionalList(v, "holes")) {
+    for (const JsonValue &item : optionalList(v, "holes")) {
       ExportHole hole;
       hole.offset = item["offset"].integer(0);
       hole.bytes = item["bytes"].integer(0);
@@ -513,11 +432,10 @@ Program Program::load(const MpcProgram &raw) {
   try {
     if (!raw.json)
       throw Error("the compiled program has no table: compile the model again");
-    json parsed = json::parse(raw.json, raw.json + raw.json_size);
-    return Loader(raw).load(Value(parsed, "table"));
-  } catch (const json::exception &e) {
-    throw Error(std::string("the compiled program's table is damaged: ") + e.what() +
-                " (compile the model again)");
+    json parsed = parseJson({raw.json, raw.json_size}, "table");
+    return Loader(raw).load(JsonValue(parsed, "table"));
+  } catch (const JsonError &error) {
+    throw Error(std::string("compiled program, ") + error.what() + " (compile the model again)");
   }
 }
 

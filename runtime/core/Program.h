@@ -47,7 +47,7 @@ struct MpcProgram {
 extern const mpc::MakeDevice mpc_make_cpu_device, mpc_make_cuda_device;
 extern const struct MpcProgram mpc_program;
 }
-#define MPC_PROGRAM_ABI 4u
+#define MPC_PROGRAM_ABI 5u
 
 namespace mpc {
 
@@ -181,13 +181,15 @@ struct Command {
   std::vector<int64_t> strides, pads, dilations; ///< pads: [begin..., end...]
   int64_t groups = 1;
 
-  // attention: operands query [B, M, H, D], key [B, N, H, D], value [B, N, H, E], and a bias (f32)
-  // or none; results the output [B, M, H, E] and log Σ exp of the scores' rows [B, H, M], f32.
-  // attention_grad: operands output gradient, query, key, value, output, log Σ exp, and a bias or
-  // none; results the gradients of query, key and value. Dimension i of the bias is dimension
-  // bias_dimensions[i] of the scores [B, H, M, N].
+  // attention: operands query [B, M, H, D], key [B, N, H, D], value [B, N, H, E], then a bias (f32)
+  // or none, then, where weights are dropped, the random state [2] and the stream [2] (i64);
+  // results the output [B, M, H, E], log Σ exp of the scores' rows [B, H, M], f32, and their
+  // statistics [2, B, H, M], f32 (mpc.attention).
+  // attention_grad: operands output gradient, query, key, value, output, log Σ exp, statistics,
+  // then bias, state and stream as there; results the gradients of query, key and value. Dimension
+  // i of the bias is dimension bias_dimensions[i] of the scores [B, H, M, N].
   std::vector<Operand> operands, results;
-  double scale = 1;
+  double scale = 1, dropout_ratio = 0;
   std::vector<int64_t> bias_dimensions;
 };
 

@@ -142,9 +142,11 @@ private:
 
   void attention() const {
     bool isGradient = c.kind == CommandKind::attention_grad;
-    size_t least = isGradient ? 6 : 3, query = isGradient ? 1 : 0;
-    require(c.operands.size() >= least && c.operands.size() <= least + 1 &&
-                c.results.size() == (isGradient ? 3 : 2),
+    require(c.dropout_ratio >= 0 && c.dropout_ratio < 1,
+            "dropout with a ratio of " + std::to_string(c.dropout_ratio));
+    size_t query = isGradient ? 1 : 0, random = c.dropout_ratio > 0 ? 2 : 0;
+    size_t least = (isGradient ? 7 : 3) + random;
+    require(c.operands.size() >= least && c.operands.size() <= least + 1 && c.results.size() == 3,
             "operands or results are missing");
     for (const auto *list : {&c.operands, &c.results})
       for (const Operand &each : *list)
@@ -162,20 +164,25 @@ private:
                   " instead of " + shapeText(shape) + " of " + elementTypeName(type));
     };
     Shape ofKeys{batch, keys, heads, q.shape[3]}, output{batch, queries, heads, v.shape[3]},
-        rows{batch, heads, queries}, scores{batch, heads, queries, keys};
+        rows{batch, heads, queries}, statistics{2, batch, heads, queries},
+        scores{batch, heads, queries, keys};
     is(c.operands[query + 1], ofKeys, q.type);
     is(v, {batch, keys, heads, v.shape[3]}, q.type);
     if (isGradient) {
       is(c.operands[0], output, q.type);
       is(c.operands[4], output, q.type);
       is(c.operands[5], rows, ElementType::f32);
+      is(c.operands[6], statistics, ElementType::f32);
       is(c.results[0], q.shape, q.type);
       is(c.results[1], ofKeys, q.type);
       is(c.results[2], v.shape, q.type);
     } else {
       is(c.results[0], output, q.type);
       is(c.results[1], rows, ElementType::f32);
+      is(c.results[2], statistics, ElementType::f32);
     }
+    for (size_t i = c.operands.size() - random; i < c.operands.size(); ++i)
+      is(c.operands[i], {2}, ElementType::i64);
     bool hasBias = c.operands.size() > least;
     require(hasBias || c.bias_dimensions.empty(), "dimensions of a bias that is missing");
     if (!hasBias)
@@ -186,7 +193,7 @@ private:
       require(at < 4 && (i == 0 || at > c.bias_dimensions[i - 1]), "wrong dimensions of a bias");
       bias.push_back(scores[at]);
     }
-    is(c.operands.back(), bias, ElementType::f32);
+    is(c.operands[least - random], bias, ElementType::f32);
   }
 
   const Command &c;

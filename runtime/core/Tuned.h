@@ -1,8 +1,8 @@
 //===- Tuned.h - what was found fastest, and where ---------------------------------===//
 //
-// A GPU's products and convolutions can be executed in several ways, whose results differ in the
-// order of additions. Which one was found fastest goes into the checkpoint, so that a resumed run
-// has the same bits; it holds where it was found, and nowhere else.
+// A GPU's products, convolutions and attention can be executed in several ways, whose results
+// differ in the order of additions. Which one was found fastest goes into the checkpoint, so that a
+// resumed run has the same bits; it holds where it was found, and nowhere else.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -26,12 +26,7 @@ struct TunedFor {
   auto operator<=>(const TunedFor &) const = default;
 
   /// "NVIDIA H100 PCIe with a driver of CUDA 12.9 and cuBLASLt 12.9.1"
-  std::string text() const {
-    auto number = [](int64_t value) { return std::to_string(value); };
-    return gpu + " with a driver of CUDA " + number(driver / 1000) + "." +
-           number(driver % 1000 / 10) + " and " + library + " " + number(version / 10000) + "." +
-           number(version % 10000 / 100) + "." + number(version % 100);
-  }
+  std::string text() const;
 };
 
 /// By what is computed (shapes, types, layouts): how.

@@ -1,5 +1,6 @@
 //===- Matmul.cpp - matrix products: oneDNN or plain ------------------------------===//
 
+#include "runtime/core/ProductShape.h"
 #include "runtime/cpu/DnnlCommand.h"
 #include "runtime/cpu/PackedCopy.h"
 #include "runtime/cpu/Threads.h"
@@ -11,22 +12,14 @@ using dnnl::memory;
 
 namespace {
 
-/// result[b, m, n] = Σ_k lhs[b, m, k] · rhs[b, k, n]; strides of lhs and rhs in elements, as (row,
-/// column) of the untransposed product.
-struct MatmulShape {
-  explicit MatmulShape(const Command &c) {
-    size_t rank = c.lhs.shape.size();
-    for (size_t i = 0; i + 2 < rank; ++i)
-      batch *= c.lhs.shape[i];
-    m = c.result.shape[rank - 2];
-    n = c.result.shape[rank - 1];
-    k = c.lhs.shape[rank - (c.transpose_lhs ? 2 : 1)];
+/// With strides of lhs and rhs in elements, as (row, column) of the untransposed product.
+struct MatmulShape : ProductShape {
+  explicit MatmulShape(const Command &c) : ProductShape(c) {
     lhs_row = c.transpose_lhs ? 1 : k;
     lhs_column = c.transpose_lhs ? m : 1;
     rhs_row = c.transpose_rhs ? 1 : n;
     rhs_column = c.transpose_rhs ? k : 1;
   }
-  int64_t batch = 1, m, n, k;
   int64_t lhs_row, lhs_column, rhs_row, rhs_column;
 };
 

@@ -2,6 +2,7 @@
 
 #include "runtime/cuda/Blas.h"
 #include "runtime/core/Error.h"
+#include "runtime/core/ProductShape.h"
 #include "runtime/cuda/Libraries.h"
 #include <algorithm>
 #include <dlfcn.h>
@@ -71,25 +72,13 @@ Blas::Blas(const BlasFunctions &library, cublasLtHandle_t handle, CUstream strea
 //===----------------------------------------------------------------------------===//
 
 namespace {
-/// result[b, m, n] = Σ lhs[b, m, k] · rhs[b, k, n]
-struct Extents {
-  int64_t batch = 1, m, n, k;
-
-  explicit Extents(const Command &command) {
-    size_t rank = command.result.shape.size();
-    for (size_t i = 0; i + 2 < rank; ++i)
-      batch *= command.result.shape[i];
-    m = command.result.shape[rank - 2];
-    n = command.result.shape[rank - 1];
-    k = command.lhs.shape[rank - (command.transpose_lhs ? 2 : 1)];
-  }
-  bool areUsual() const {
-    for (int64_t extent : {batch, m, n, k})
-      if (extent < 1 || extent > std::numeric_limits<int32_t>::max())
-        return false;
-    return true;
-  }
-};
+/// As the library counts.
+bool areUsual(const ProductShape &shape) {
+  for (int64_t extent : {shape.batch, shape.m, shape.n, shape.k})
+    if (extent < 1 || extent > std::numeric_limits<int32_t>::max())
+      return false;
+  return true;
+}
 
 /// None for a type that no product here is computed in.
 std::optional<cudaDataType_t> dataType(ElementType type) {
@@ -143,7 +132,7 @@ Owned<cublasLtMatrixLayout_t> Blas::layout(ElementType type, int64_t rows, int64
 ///   resultᵀ[n, m] = rhsᵀ[n, k] · lhsᵀ[k, m]
 /// so that an operand that is stored as it is used is not transposed for the library either.
 bool Blas::describe(const Command &command, Product &product) const {
-  const Extents e(command);
+  const ProductShape e(command);
   cublasLtMatmulDesc_t made = nullptr;
   if (library.cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F) !=
       CUBLAS_STATUS_SUCCESS)
@@ -236,8 +225,8 @@ std::string Blas::keyOf(const Command &command) const {
     if (!dataType(operand->type))
       return "";
   // The library's bias has the result's type.
-  const Extents e(command);
-  if (!e.areUsual() || command.lhs.type != command.rhs.type ||
+  const ProductShape e(command);
+  if (!areUsual(e) || command.lhs.type != command.rhs.type ||
       (command.bias.present && command.bias.type != command.result.type))
     return "";
   // "[2] 128 x 784 f16 · 784 x 10ᵀ f16 = f32 + bias, relu, aligned to 256, 64, 256 and 128 bytes"

@@ -51,7 +51,6 @@ public:
 
   const char *title() const override { return "cuBLASLt"; }
   int64_t version() const override { return static_cast<int64_t>(library.cublasLtGetVersion()); }
-  const char *work() const override { return "product"; }
 
 private:
   /// A product as the library wants it: column-major, so that its A is our rhs, its B our lhs, and

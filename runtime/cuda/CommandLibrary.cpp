@@ -7,6 +7,12 @@
 using namespace mpc;
 using namespace mpc::cuda;
 
+const char *cuda::workName(const Command &command) {
+  if (isAttention(command.kind))
+    return "attention operation";
+  return command.kind == CommandKind::matmul ? "product" : "convolution";
+}
+
 bool CommandLibrary::Problem::isFound() const {
   return wanted == kGenerated || (!found.empty() && found.front()->text == wanted);
 }

@@ -1,10 +1,10 @@
 //===- CommandLibrary.h - a library that executes some of a program's commands -----------===//
 //
-// Every product and convolution has a generated kernel. A library of NVIDIA's takes those that it
-// can compute as exactly: operands as they are, sums in f32, one rounding at the end, the same bits
-// in every run. It has one or more ways to execute a command; equal commands are one problem, which
-// it is asked about once, before an entry point is recorded. The first exact way that it proposes
-// is taken, unless somebody knows a better one (Tuning.h).
+// Every product, convolution and attention has a generated kernel. A library of NVIDIA's takes
+// those that it can compute as exactly: operands as they are, sums in f32, one rounding at the end,
+// the same bits in every run. It has one or more ways to execute a command; equal commands are one
+// problem, which it is asked about once, before an entry point is recorded. The first exact way
+// that it proposes is taken, unless somebody knows a better one (Tuning.h).
 //
 //===----------------------------------------------------------------------------===//
 
@@ -35,6 +35,9 @@ inline bool mayBeTried(const Command &command) {
              : !isState(command.result);
 }
 
+/// What a command is, for texts: "product", "convolution" or "attention operation".
+const char *workName(const Command &command);
+
 class CommandLibrary {
 public:
   /// A way to execute a problem's commands.
@@ -51,13 +54,13 @@ public:
     std::vector<std::shared_ptr<Way>> found; ///< exact ones: the wanted one or the first proposed
                                              ///< one comes first, and is taken. None: the kernel
     bool isFound() const;                    ///< what was wanted
+    const char *work() const { return workName(*commands.front()); }
   };
 
   virtual ~CommandLibrary() = default;
 
   virtual const char *title() const = 0; ///< "cuBLASLt"
   virtual int64_t version() const = 0;   ///< TunedFor::version
-  virtual const char *work() const = 0;  ///< what it executes one of: "product"
   std::string name() const;              ///< "cuBLASLt 12.9"
 
   /// Finds ways for those of the commands that the library computes exactly, before they run first.

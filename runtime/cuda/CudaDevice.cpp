@@ -182,12 +182,8 @@ private:
     for (size_t i = 0; i < kRegionCount; ++i)
       if (isPermanent(static_cast<Region>(i)))
         total += program.region_bytes[i];
-    if (uint64_t free = gpu.freeMemory(); total > free)
-      throw Error("not enough GPU memory: training this model needs " + cpu::bytesText(total) +
-                  ", and of " + cpu::bytesText(gpu.totalMemory()) + " of device " +
-                  std::to_string(gpu.ordinal()) + " (" + gpu.name() + ") " + cpu::bytesText(free) +
-                  " are free: compile the model with a smaller --batch, or end other programs that "
-                  "use the GPU");
+    if (total > gpu.freeMemory())
+      gpu.lacksMemory("training this model", total);
     inputs =
         std::make_unique<Inputs>(gpu, program.region_bytes[static_cast<size_t>(Region::inputs)]);
     allocated = inputs->bytes();

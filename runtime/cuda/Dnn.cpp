@@ -1,4 +1,4 @@
-//===- Dnn.cpp - convolutions by NVIDIA's cuDNN ------------------------------------------===//
+//===- Dnn.cpp - convolutions and attention by NVIDIA's cuDNN ----------------------------===//
 //
 // Through cudnn-frontend. It looks every function up in the library that `cudnn_dlhandle` names,
 // once: that all are there, and that the library starts, is known before that is set.
@@ -34,7 +34,7 @@ void *cudnn_dlhandle = nullptr;
 
 // A plan that wants more is passed over.
 static constexpr int64_t kMostWorkspace = 256 << 20;
-// Plans that are tried for a convolution: to compile one takes seconds.
+// Plans that are tried for one of them: to compile one takes seconds.
 static constexpr size_t kTries = 8;
 // Threads that make plans: each has a handle, which stays, and memory for a compiler.
 static constexpr size_t kThreads = 16;
@@ -250,7 +250,7 @@ struct Operations {
 
 /// "convolution of 'conv1'", for messages.
 static std::string workOf(const Command &command) {
-  return (isAttention(command.kind) ? "attention of '" : "convolution of '") + command.node + "'";
+  return std::string(workName(command)) + " of '" + command.node + "'";
 }
 
 /// For an engine, and what its tensors are.
@@ -280,7 +280,7 @@ static bool isAnswer(cudnnStatus_t status) {
          status == CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED;
 }
 
-/// Memory or the GPU has failed: then there is more amiss than a convolution.
+/// Memory or the GPU has failed: then there is more amiss than one command.
 static bool isFatal(cudnnStatus_t status) {
   return CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_EXECUTION_FAILED ||
          status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
@@ -462,10 +462,14 @@ static cudnnStatus_t execute(cudnnHandle_t handle, const fe::ExecutionPlan_v8 &p
 bool Dnn::execute(const Way &way, const Command &command,
                   const std::vector<CUdeviceptr> &addresses) {
   const auto &plan = static_cast<const Plan &>(way);
-  std::vector<int64_t> ids = plan.ids;
+  std::vector<int64_t> ids;
   std::vector<void *> pointers;
-  for (size_t i = 0; i < plan.ids.size(); ++i)
+  for (size_t i = 0; i < plan.ids.size(); ++i) {
+    if (plan.ids[i] == kNoTensor)
+      continue;
+    ids.push_back(plan.ids[i]);
     pointers.push_back(reinterpret_cast<void *>(addresses[i]));
+  }
   if (leavesGradientInScratch(command))
     pointers.back() = reinterpret_cast<void *>(addresses.back());
   for (const Attention::Constant &each : plan.constants) {

@@ -1,9 +1,10 @@
-//===- Dnn.h - convolutions by NVIDIA's cuDNN --------------------------------------------===//
+//===- Dnn.h - convolutions and attention by NVIDIA's cuDNN ------------------------------===//
 //
-// Convolutions and their gradients, each as an operation graph (DnnGraph.h). The ways to execute
-// one are plans, for the engines that cuDNN's heuristic proposes. They are made before an entry
-// point is recorded, and for what runs: some are compiled for seconds, so that several threads make
-// them, and most runs need but a few of a program's entry points.
+// Convolutions, fused attention and their gradients, each as an operation graph (DnnGraph.h,
+// DnnAttention.h). The ways to execute one are plans, for the engines that cuDNN's heuristic
+// proposes. They are made before an entry point is recorded, and for what runs: some are compiled
+// for seconds, so that several threads make them, and most runs need but a few of a program's entry
+// points.
 //
 //===----------------------------------------------------------------------------===//
 
@@ -19,15 +20,14 @@ namespace mpc::cuda {
 
 class Dnn : public CommandLibrary {
 public:
-  /// cuDNN, for the program's convolutions, which it gives to `stream`; null where generated
-  /// kernels execute all of them (openFor() in Libraries.h).
+  /// cuDNN, for the program's convolutions and attention, which it gives to `stream`; null where
+  /// generated kernels execute all of them (openFor() in Libraries.h).
   static std::unique_ptr<Dnn> open(const Gpu &gpu, CUstream stream, const Program &program,
                                    const std::string &folder);
   ~Dnn() override { forget(); }
 
   const char *title() const override { return "cuDNN"; }
   int64_t version() const override;
-  const char *work() const override { return "convolution"; }
 
 private:
   struct Plan;

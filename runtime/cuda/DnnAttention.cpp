@@ -98,7 +98,7 @@ Attention::Attention(const Command &c)
   keys = value.shape[1];
   width = value.shape[3];
   type = *dataType(query.type);
-  if (c.operands.size() > (isGradient ? 6U : 3U)) {
+  if (c.operands.size() > (isGradient ? 7U : 3U)) {
     const Operand &last = c.operands.back();
     bias = Bias{*dataType(last.type), {1, 1, 1, 1}};
     for (size_t i = 0; i < last.shape.size(); ++i)
@@ -108,6 +108,8 @@ Attention::Attention(const Command &c)
 
 bool dnn::canBeAsked(const Command &command, uint32_t architecture, int64_t version) {
   if (!isAttention(command.kind) || version < kLeastVersion || architecture < 80)
+    return false;
+  if (command.dropout_ratio > 0) // its dropout has other masks
     return false;
   for (const auto *list : {&command.operands, &command.results})
     for (const Operand &each : *list)
@@ -143,9 +145,9 @@ std::string Attention::key() const {
 }
 
 std::vector<int64_t> Attention::ids() const {
-  std::vector<int64_t> ids{kQuery, kKey, kValue}, results{kOutput, kLogSum};
+  std::vector<int64_t> ids{kQuery, kKey, kValue}, results{kOutput, kLogSum, kNoTensor};
   if (isGradient) {
-    ids = {kOutputGradient, kQuery, kKey, kValue, kOutput, kLogSum};
+    ids = {kOutputGradient, kQuery, kKey, kValue, kOutput, kLogSum, kNoTensor};
     results = {kQueryGradient, kKeyGradient, kValueGradient};
   }
   if (bias)

@@ -20,6 +20,8 @@
 
 namespace mpc::cuda::dnn {
 
+inline constexpr int64_t kNoTensor = 0;
+
 /// A command that canBeAsked().
 struct Attention {
   explicit Attention(const Command &command);
@@ -36,7 +38,8 @@ struct Attention {
 
   /// All that a plan depends on, to be read by people, too.
   std::string key() const;
-  /// The tensors' numbers in the operation graph, in the order of Command::buffers.
+  /// The tensors' numbers in the operation graph, in the order of Command::buffers; kNoTensor for
+  /// what is none of the graph's.
   std::vector<int64_t> ids() const;
   /// Those that an execution is given the addresses of on the host.
   struct Constant {

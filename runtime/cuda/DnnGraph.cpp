@@ -66,7 +66,8 @@ Extents channelsSecond(Extents shape, bool channelsLast) {
 } // namespace
 
 bool dnn::leavesGradientInScratch(const Command &command) {
-  return std::any_of(command.functions.begin(), command.functions.end(),
+  return command.kind == CommandKind::conv_backward_weights &&
+         std::any_of(command.functions.begin(), command.functions.end(),
                      [](const GpuFunction &f) { return f.after_library; });
 }
 

@@ -42,15 +42,19 @@ uint64_t Gpu::freeMemory() const {
   return free;
 }
 
+void Gpu::lacksMemory(const std::string &purpose, uint64_t bytes) const {
+  throw Error("not enough GPU memory: " + purpose + " needs " + bytesText(bytes) + ", and of " +
+              bytesText(total) + " of device " + std::to_string(number) + " (" + deviceName + ") " +
+              bytesText(freeMemory()) +
+              " are free: compile the model with a smaller --batch, or end other programs that use "
+              "the GPU");
+}
+
 DeviceMemory Gpu::allocate(uint64_t bytes, const std::string &purpose) const {
   CUdeviceptr memory = 0;
   CUresult result = driver.cuMemAlloc(&memory, bytes);
   if (result == CUDA_ERROR_OUT_OF_MEMORY)
-    throw Error("not enough GPU memory: " + purpose + " needs " + bytesText(bytes) + ", and of " +
-                bytesText(total) + " of device " + std::to_string(number) + " (" + deviceName +
-                ") " + bytesText(freeMemory()) +
-                " are free: compile the model with a smaller --batch, or end other programs that "
-                "use the GPU");
+    lacksMemory(purpose, bytes);
   checkRun(result, "allocating GPU memory failed");
   return {memory, [this](CUdeviceptr memory) { driver.cuMemFree(memory); }};
 }

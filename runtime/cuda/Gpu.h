@@ -39,6 +39,8 @@ public:
   /// False where that fails.
   bool makeCurrent() const { return driver.cuCtxSetCurrent(context) == CUDA_SUCCESS; }
 
+  /// Throws Error with the sizes: `purpose` needs `bytes` of device memory.
+  [[noreturn]] void lacksMemory(const std::string &purpose, uint64_t bytes) const;
   /// `bytes` of device memory, 256-byte aligned, not cleared. Throws Error with the sizes.
   DeviceMemory allocate(uint64_t bytes, const std::string &purpose) const;
   HostMemory allocateHost(uint64_t bytes) const;

@@ -24,7 +24,7 @@ const ProgramImage &cuda::chooseImage(const Program &program, uint32_t architect
     if (!runs)
       continue;
     bool bestIsCubin = best && best->kind == ProgramImage::Kind::cubin;
-    if (!best || (isCubin && (!bestIsCubin || image.architecture > best->architecture)))
+    if (!best || (isCubin == bestIsCubin ? image.architecture > best->architecture : isCubin))
       best = &image;
   }
   if (best)

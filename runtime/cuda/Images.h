@@ -8,8 +8,8 @@
 namespace mpc::cuda {
 
 /// The image for a GPU of this architecture (10 · major + minor): the newest cubin of its major
-/// version that is not newer than it, else PTX that is not. Throws Error: none; says what the
-/// program was compiled for and how it is compiled for this GPU.
+/// version that is not newer than it, else the newest PTX that is not. Throws Error: none; says
+/// what the program was compiled for and how it is compiled for this GPU.
 const ProgramImage &chooseImage(const Program &program, uint32_t architecture,
                                 const std::string &gpuName);
 

@@ -1,4 +1,4 @@
-//===- Tuning.cpp - the fastest way to execute a product or convolution ------------------===//
+//===- Tuning.cpp - the fastest way to execute a library's command -----------------------===//
 
 #include "runtime/cuda/Tuning.h"
 #include <algorithm>
@@ -69,25 +69,50 @@ TunedFor Tuning::whereOf(const CommandLibrary &library) const {
   return {gpu.name(), gpu.driverVersion(), library.title(), library.version()};
 }
 
-/// Says once that what was chosen for the library elsewhere is of no use here.
-void Tuning::noteOthers(const CommandLibrary &library) {
+/// "12 products, 20 convolutions and 1 attention operation" of Problem::work(); without numbers,
+/// "products and convolutions".
+static std::string worksText(const std::map<std::string, int64_t> &counts, bool hasNumbers) {
+  std::string text;
+  size_t left = counts.size();
+  for (auto count = counts.rbegin(); count != counts.rend(); ++count, --left) {
+    if (!text.empty())
+      text += left == 1 ? " and " : ", ";
+    if (hasNumbers)
+      text += std::to_string(count->second) + " ";
+    text += count->first + (hasNumbers && count->second == 1 ? "" : "s");
+  }
+  return text;
+}
+
+/// Says once that what was chosen for such work elsewhere is of no use here.
+void Tuning::noteOthers(const CommandLibrary &library,
+                        const std::vector<CommandLibrary::Problem *> &added) {
   const TunedFor here = whereOf(library);
   auto isOther = [&](const auto &each) { return each.first.library == here.library; };
   auto other = std::find_if(choices.begin(), choices.end(), isOther);
-  if (choices.count(here) || other == choices.end() || !told.insert(here.library).second)
+  if (choices.count(here) || other == choices.end())
     return;
+  std::map<std::string, int64_t> works;
+  for (const CommandLibrary::Problem *problem : added)
+    if (!told.count(problem->work()))
+      ++works[problem->work()];
+  if (works.empty())
+    return;
+  for (const auto &[work, count] : works)
+    told.insert(work);
   std::string now = isOn ? "they are timed anew"
                          : std::string("each is executed by the first choice of ") +
                                library.title() + " (train --tune times them)";
-  std::fprintf(stderr, "note: the %ss of this checkpoint were tuned on %s; on %s %s\n",
-               library.work(), other->first.text().c_str(), here.text().c_str(), now.c_str());
+  std::fprintf(stderr, "note: the %s of this checkpoint were tuned on %s; on %s %s\n",
+               worksText(works, /*hasNumbers=*/false).c_str(), other->first.text().c_str(),
+               here.text().c_str(), now.c_str());
 }
 
 /// Says once that the library no longer offers what was chosen.
 void Tuning::noteLost(const CommandLibrary &library, const CommandLibrary::Problem &problem) {
   if (!std::exchange(hasToldLost, true))
     std::fprintf(stderr, "note: %s does not offer what was found fastest for the %s of '%s': %s\n",
-                 library.name().c_str(), library.work(), problem.commands.front()->node.c_str(),
+                 library.name().c_str(), problem.work(), problem.commands.front()->node.c_str(),
                  isOn ? "it is timed anew" : "its first choice is taken");
 }
 
@@ -96,11 +121,10 @@ void Tuning::prepare(CommandLibrary &library, const std::vector<const Command *>
   auto ways = choices.find(whereOf(library));
   std::vector<CommandLibrary::Problem *> added =
       library.prepare(commands, ways == choices.end() ? TunedWays() : ways->second, isOn);
-  if (!added.empty())
-    noteOthers(library);
+  noteOthers(library, added);
   for (CommandLibrary::Problem *problem : added) {
     if (!problem->wanted.empty() && problem->isFound()) {
-      ++known[library.work()];
+      ++known[problem->work()];
       continue;
     }
     if (!problem->wanted.empty())
@@ -142,7 +166,7 @@ void Tuning::decide(const Open &each, const std::function<void(const Command &)>
   time(nullptr);
   library->settle(*problem, best);
   choices[whereOf(*library)][problem->key] = best ? best->text : kGenerated;
-  ++timed[library->work()];
+  ++timed[problem->work()];
   others += best != ways.front();
   generated += !best;
 }
@@ -170,28 +194,19 @@ void Tuning::time(const std::function<void(const Command &)> &issue) {
 // What is told
 //===----------------------------------------------------------------------------===//
 
-/// "12 products and 1 convolution"
-static std::string countsText(const std::map<std::string, int64_t> &counts) {
-  std::string text;
-  for (auto count = counts.rbegin(); count != counts.rend(); ++count)
-    text += (text.empty() ? "" : " and ") + std::to_string(count->second) + " " + count->first +
-            (count->second == 1 ? "" : "s");
-  return text;
-}
-
 std::string Tuning::text() const {
   std::string text;
   if (!timed.empty()) {
     char time[40];
     std::snprintf(time, sizeof time, " in %.1f s: ", seconds);
-    text = "tuned " + countsText(timed) + time + std::to_string(others) +
+    text = "tuned " + worksText(timed, /*hasNumbers=*/true) + time + std::to_string(others) +
            " of them not by the first choice";
     if (generated)
       text += ", of these " + std::to_string(generated) + " by generated kernels";
   }
   if (!known.empty())
-    text += (text.empty() ? "" : "; ") + countsText(known) + " as tuned before";
+    text += (text.empty() ? "" : "; ") + worksText(known, /*hasNumbers=*/true) + " as tuned before";
   if (isOn && text.empty())
-    text = "tuned nothing: no library executes a product or convolution of this run";
+    text = "tuned nothing: no library executes a product, convolution or attention of this run";
   return text;
 }

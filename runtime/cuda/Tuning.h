@@ -1,4 +1,4 @@
-//===- Tuning.h - the fastest way to execute a product or convolution --------------------===//
+//===- Tuning.h - the fastest way to execute a library's command -------------------------===//
 //
 // A library's heuristic guesses. Where the user asks for it (train --tune), every exact way that
 // the library proposes, and the generated kernel, are timed on the GPU before an entry point is
@@ -38,7 +38,8 @@ private:
     CommandLibrary::Problem *problem;
   };
   TunedFor whereOf(const CommandLibrary &library) const;
-  void noteOthers(const CommandLibrary &library);
+  void noteOthers(const CommandLibrary &library,
+                  const std::vector<CommandLibrary::Problem *> &added);
   void noteLost(const CommandLibrary &library, const CommandLibrary::Problem &problem);
   void decide(const Open &open, const std::function<void(const Command &)> &issue);
 
@@ -47,9 +48,9 @@ private:
   bool isOn = false;
   TunedChoices choices;
   std::vector<Open> open;
-  std::set<std::string> told; ///< the libraries of which noteOthers() has told
+  std::set<std::string> told; ///< of what noteOthers() has told, by Problem::work()
   bool hasToldLost = false;
-  std::map<std::string, int64_t> timed, known; ///< problems, by CommandLibrary::work()
+  std::map<std::string, int64_t> timed, known; ///< problems, by Problem::work()
   int64_t others = 0, generated = 0;           ///< timed ones, not by the first way; by the kernel
   double seconds = 0;
 };

@@ -9,6 +9,7 @@
 
 #include "runtime/data/File.h"
 #include "runtime/core/Error.h"
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -47,28 +48,46 @@ bool mpc::isUtf8(const std::string &text) {
   return true;
 }
 
-std::string mpc::quote(const std::string &text) {
-  std::string result = "'";
-  for (size_t at = 0; at < text.size(); ++at) {
-    unsigned char c = static_cast<unsigned char>(text[at]);
-    size_t length = characterBytes(text, at);
-    if (length > 1) {
-      result += text.substr(at, length);
-      at += length - 1;
-    } else if (c == '\'' || c == '\\') {
-      result += '\\';
-      result += static_cast<char>(c);
-    } else if (c == '\n') {
+/// Control characters of Unicode's: terminals obey U+0080 to U+009F, too.
+static bool isControl(std::string_view character) {
+  auto byte = [&](size_t at) { return static_cast<unsigned char>(character[at]); };
+  return character.size() == 2 ? byte(0) == 0xc2 && byte(1) < 0xa0
+                               : character.size() == 1 && (byte(0) < 0x20 || byte(0) == 0x7f);
+}
+
+static std::string escapeText(std::byte value) {
+  char escape[8];
+  snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned>(value));
+  return escape;
+}
+
+/// What may be in a message, with `mark` escaped as well.
+static std::string escapedText(const std::string &text, char mark) {
+  std::string result;
+  for (size_t at = 0, length; at < text.size(); at += std::max<size_t>(length, 1)) {
+    length = characterBytes(text, at);
+    std::string character = text.substr(at, std::max<size_t>(length, 1));
+    if (character == "\n")
       result += "\\n";
-    } else if (c < 0x20 || c == 0x7f || length == 0) {
-      char escape[8];
-      snprintf(escape, sizeof escape, "\\x%02x", c);
-      result += escape;
-    } else {
-      result += static_cast<char>(c);
-    }
+    else if (length == 0 || isControl(character))
+      for (char byte : character)
+        result += escapeText(static_cast<std::byte>(byte));
+    else if (character[0] == mark || character[0] == '\\')
+      result += "\\" + character;
+    else
+      result += character;
   }
-  return result + "'";
+  return result;
+}
+
+std::string mpc::quote(const std::string &text) { return "'" + escapedText(text, '\'') + "'"; }
+
+std::string mpc::printable(const std::string &text) {
+  constexpr size_t kMost = 100;
+  size_t end = std::min(text.size(), kMost);
+  for (int i = 0; i < 3 && end < text.size() && (text[end] & 0xc0) == 0x80; ++i)
+    --end; // to the beginning of a character
+  return escapedText(text.substr(0, end), '\\') + (end < text.size() ? "…" : "");
 }
 
 std::string mpc::systemMessage(const std::string &path, int error) {

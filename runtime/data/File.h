@@ -20,6 +20,9 @@ namespace mpc {
 /// `text` in single quotes, with quotes, control characters and bytes that are no UTF-8 escaped:
 /// for messages.
 std::string quote(const std::string &text);
+/// The same without the quotes, for texts that are short where nobody has tampered with them: of a
+/// long one the beginning.
+std::string printable(const std::string &text);
 
 bool isUtf8(const std::string &text);
 

@@ -18,6 +18,8 @@ namespace {
 
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicSize = 6;
+/// Bytes of a damaged header that a message shows.
+constexpr size_t kShown = 80;
 
 struct Header {
   FileType type = FileType::f32;
@@ -44,13 +46,17 @@ public:
       else if (key == "shape")
         shape();
       else
-        fail("unknown header key " + quote(key));
+        fail("unknown header key " + quote(key.substr(0, kShown)));
       seen.push_back(key);
       if (!accept(',')) {
         expect('}');
         break;
       }
     }
+    skipSpace(); // which aligns the elements
+    if (at < text.size())
+      fail("damaged .npy header: " + quote(text.substr(at, kShown)) +
+           " behind the dictionary, where only spaces and a newline may be");
     for (const char *key : {"descr", "fortran_order", "shape"})
       if (std::count(seen.begin(), seen.end(), key) != 1)
         fail(std::string("the header must have one '") + key + "'");
@@ -73,7 +79,7 @@ private:
   void expect(char c) {
     if (!accept(c))
       fail("damaged .npy header: '" + std::string(1, c) + "' expected at byte " +
-           std::to_string(at) + " of " + quote(text.substr(0, 80)));
+           std::to_string(at) + " of " + quote(text.substr(0, kShown)));
   }
   std::string string() {
     skipSpace();
@@ -81,7 +87,7 @@ private:
       fail("a structured array (several fields per element) holds no tensor");
     char mark = at < text.size() ? text[at] : 0;
     if (mark != '\'' && mark != '"')
-      fail("damaged .npy header: a string expected in " + quote(text.substr(0, 80)));
+      fail("damaged .npy header: a string expected in " + quote(text.substr(0, kShown)));
     size_t end = text.find(mark, at + 1);
     if (end == std::string::npos)
       fail("damaged .npy header: a string does not end");
@@ -141,7 +147,7 @@ private:
         header.swapped = name[0] == '>';
         return;
       }
-    fail("elements of type " + quote(name) +
+    fail("elements of type " + quote(name.substr(0, kShown)) +
          " cannot be read: bool, int8 to int64, uint8 to uint64, float16, float32 and float64 can");
   }
 

@@ -7,6 +7,7 @@
 //===--------------------------------------------------------------------------------------===//
 
 #include "runtime/sim/Executor.h"
+#include "runtime/sim/TensorCores.h"
 #include <algorithm>
 #include <bitset>
 #include <boost/context/detail/fcontext.hpp>
@@ -81,29 +82,7 @@ struct Thread {
 
 // Beside MPC_SIM_BUTTERFLY and MPC_SIM_INDEX.
 constexpr uint32_t kBallot = 16, kWarpBarrier = 17, kLoadMatrices = 18, kLoadTransposed = 19,
-                   kMultiplyF16 = 20, kMultiplyBf16 = 21;
-
-/// The number that 16 bits are.
-float ofHalf(uint32_t bits, bool isBf16) {
-  auto bitsOf = [](float value) {
-    uint32_t word;
-    std::memcpy(&word, &value, sizeof word);
-    return word;
-  };
-  uint32_t word = bits << 16;
-  if (!isBf16) {
-    uint32_t exponent = bits >> 10 & 31, mantissa = bits & 1023, sign = bits >> 15 << 31;
-    if (exponent == 31)
-      word = sign | 255u << 23 | mantissa << 13;
-    else if (exponent == 0)
-      word = sign | bitsOf(static_cast<float>(mantissa) * 0x1p-24f);
-    else
-      word = sign | (exponent + 112) << 23 | mantissa << 13;
-  }
-  float value;
-  std::memcpy(&value, &word, sizeof value);
-  return value;
-}
+                   kMultiply = 20; ///< and what mpc_sim_multiply is asked for
 
 class Execution {
 public:
@@ -156,8 +135,7 @@ private:
   static void runAllThreads(context::transfer_t from);
   bool releaseBarrier();
   bool releaseExchanges(uint32_t warp);
-  void loadMatrices(uint32_t firstLane, bool transposed);
-  void multiply(uint32_t firstLane, bool isBf16);
+  void useTensorCores(uint32_t firstLane, uint32_t kind);
   bool isConcurrent(const Moment &then) const;
   bool areReadAsNow(const ShadowPage &page, uintptr_t first, uint32_t bytes) const;
   const char *problemOf(Shadow &byte, bool isStore, bool isShared);
@@ -378,10 +356,8 @@ bool Execution::releaseExchanges(uint32_t warp) {
     if (kind >= kLoadMatrices && lanes < kWarp)
       continue;
     parts[warp] += kind == kWarpBarrier && mask == ~0u;
-    if (kind == kLoadMatrices || kind == kLoadTransposed)
-      loadMatrices(first, kind == kLoadTransposed);
-    else if (kind == kMultiplyF16 || kind == kMultiplyBf16)
-      multiply(first, kind == kMultiplyBf16);
+    if (kind >= kLoadMatrices)
+      useTensorCores(first, kind);
     for (uint32_t m = 0; m < lanes; ++m) {
       if (!(mask >> m & 1))
         continue;
@@ -398,50 +374,18 @@ bool Execution::releaseExchanges(uint32_t warp) {
   return any;
 }
 
-/// Matrix i: lane l gets elements 2 · (l mod 4) and the next of row l / 4; transposed, of column
-/// l / 4.
-void Execution::loadMatrices(uint32_t firstLane, bool transposed) {
-  for (uint32_t matrix = 0; matrix < 4; ++matrix) {
-    uint16_t element[8][8];
-    for (uint32_t row = 0; row < 8; ++row)
-      std::memcpy(element[row], threads[firstLane + matrix * 8 + row].row, sizeof element[row]);
-    for (uint32_t lane = 0; lane < kWarp; ++lane) {
-      uint32_t line = lane / 4, first = lane % 4 * 2;
-      uint32_t low = transposed ? element[first][line] : element[line][first];
-      uint32_t high = transposed ? element[first + 1][line] : element[line][first + 1];
-      threads[firstLane + lane].words[matrix] = low | high << 16;
-    }
-  }
-}
-
-/// Lane l, with g = l / 4 and t = 2 · (l mod 4), has of
-///   a (16×16)   rows g, g + 8, g, g + 8;  columns t and the next, twice, and those + 8, twice
-///   b (16×8)    column g;  rows t and the next, and those + 8
-///   c, d (16×8) row g, columns t and the next;  the same of row g + 8
-void Execution::multiply(uint32_t firstLane, bool isBf16) {
-  float a[16][16], b[16][8], sums[16][8]; // a is transposed
+/// What the warp's lanes have brought is multiplied, or loaded.
+void Execution::useTensorCores(uint32_t firstLane, uint32_t kind) {
+  WarpWords words;
+  std::array<const void *, kWarp> rows;
   for (uint32_t lane = 0; lane < kWarp; ++lane) {
-    const uint32_t *words = threads[firstLane + lane].words;
-    uint32_t g = lane / 4, t = lane % 4 * 2;
-    for (uint32_t half = 0; half < 2; ++half) {
-      for (uint32_t word = 0; word < 4; ++word)
-        a[t + half + word / 2 * 8][g + word % 2 * 8] =
-            ofHalf(words[word] >> half * 16 & 0xffff, isBf16);
-      for (uint32_t word = 0; word < 2; ++word)
-        b[t + half + word * 8][g] = ofHalf(words[4 + word] >> half * 16 & 0xffff, isBf16);
-    }
-    for (uint32_t i = 0; i < 4; ++i)
-      std::memcpy(&sums[g + i / 2 * 8][t + i % 2], &words[6 + i], sizeof(float));
+    words[lane] = threads[firstLane + lane].words;
+    rows[lane] = threads[firstLane + lane].row;
   }
-  // Products of halves are exact in f32.
-  for (uint32_t k = 0; k < 16; ++k)
-    for (uint32_t row = 0; row < 16; ++row)
-      for (uint32_t column = 0; column < 8; ++column)
-        sums[row][column] += a[k][row] * b[k][column];
-  for (uint32_t lane = 0; lane < kWarp; ++lane)
-    for (uint32_t i = 0; i < 4; ++i)
-      std::memcpy(&threads[firstLane + lane].words[i],
-                  &sums[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2], sizeof(float));
+  if (kind >= kMultiply)
+    multiply(kind - kMultiply, words);
+  else
+    loadMatrices(kind == kLoadTransposed, rows, words);
 }
 
 void Execution::start(Thread &thread, uint32_t stack, void (*function)(context::transfer_t)) {
@@ -571,8 +515,8 @@ uint32_t mpc_sim_ballot(uint32_t mask, uint32_t predicate) {
   return execution->exchange(kBallot, mask, predicate, 0);
 }
 void mpc_sim_warp_barrier(uint32_t mask) { execution->exchange(kWarpBarrier, mask, 0, 0); }
-void mpc_sim_multiply(uint32_t type, uint32_t *words) {
-  execution->exchange(type == MPC_SIM_BF16 ? kMultiplyBf16 : kMultiplyF16, nullptr, words);
+void mpc_sim_multiply(uint32_t kind, uint32_t *words) {
+  execution->exchange(kMultiply + kind, nullptr, words);
 }
 void mpc_sim_load_matrices(uint32_t transposed, const void *row, uint32_t *words) {
   constexpr uint32_t kRowBytes = 16;

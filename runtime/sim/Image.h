@@ -43,11 +43,25 @@ uint32_t mpc_sim_ballot(uint32_t mask, uint32_t predicate);
 /* Waits for the lanes of the mask; what they did before is seen by all of them. */
 void mpc_sim_warp_barrier(uint32_t mask);
 
-/* Tensor cores: d = a · b + c of the whole warp, a 16×16, b 16×8, c and d 16×8 (PTX: mma.sync,
- * m16n8k16, f32 sums). `words` are this lane's: a (4 words of two halves), b (2), c (4 of one f32);
- * the first four become d. Sums are taken in f32 in the order of the depth. */
-enum { MPC_SIM_F16 = 0, MPC_SIM_BF16 = 1 };
-void mpc_sim_multiply(uint32_t type, uint32_t *words);
+/* Tensor cores: d = a · b + c of the whole warp, with f32 sums (PTX: mma.sync). `words` are this
+ * lane's, of two halves or one f32:
+ *
+ *   m16n8k16   a 16×16 (4 words), b 16×8 (2), c and d 16×8 (4)
+ *   m16n8k8    a 16×8 (2), b 8×8 (1), c and d 16×8 (4)                             f16
+ *   m8n8k4     four products: a 8×4 (2), b 4×8 (2), c and d 8×8 (8)                f16
+ *              + MPC_SIM_COLUMN_A: a's columns are one behind the other, not its rows;
+ *              + MPC_SIM_ROW_B: b's rows are, not its columns
+ *
+ * The first words become d. Sums are taken in f32 in the order of the depth. */
+enum {
+  MPC_SIM_M16N8K16_F16 = 0,
+  MPC_SIM_M16N8K16_BF16 = 1,
+  MPC_SIM_M16N8K8 = 2,
+  MPC_SIM_COLUMN_A = 1,
+  MPC_SIM_ROW_B = 2,
+  MPC_SIM_M8N8K4 = 4
+};
+void mpc_sim_multiply(uint32_t kind, uint32_t *words);
 /* Four 8×8 matrices of halves from shared memory (PTX: ldmatrix, x4): lane l has the address of row
  * l mod 8 of matrix l / 8, and gets two neighbors of a row of each matrix, or of a column. */
 void mpc_sim_load_matrices(uint32_t transposed, const void *row, uint32_t *words);

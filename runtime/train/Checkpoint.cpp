@@ -10,6 +10,7 @@
 #include "runtime/train/Checkpoint.h"
 #include "runtime/core/Error.h"
 #include "runtime/data/Array.h"
+#include "runtime/data/Json.h"
 #include "runtime/train/State.h"
 #include <algorithm>
 #include <cstring>
@@ -150,15 +151,16 @@ CheckpointFile::CheckpointFile(const std::string &path) : name(path), file(path)
   const unsigned char *data = file.data() + sizeof length + length;
   size_t dataSize = size - sizeof length - length;
   try {
-    json parsed = json::parse(header);
-    const json &metadata = parsed.at("__metadata__");
-    if (metadata.value("format", "") != kFormat)
+    json parsed = parseJson(header, "its header", sizeof length);
+    const JsonValue root(parsed, "its header");
+    if (!root.has("__metadata__") || root["__metadata__"].text("format") != kFormat)
       throw Error(quote(name) + " is not a checkpoint of a compiled trainer (a safetensors file "
                                 "from elsewhere?)");
-    if (metadata.at("version") != kVersion)
-      throw Error(quote(name) + " has checkpoint version " + metadata.at("version").dump() +
-                  "; this trainer reads version " + kVersion);
-    std::string stored = metadata.at("hash").get<std::string>();
+    const JsonValue metadata = root["__metadata__"];
+    if (std::string version = metadata["version"].string(); version != kVersion)
+      throw Error(quote(name) + " has checkpoint version '" + printable(version) +
+                  "'; this trainer reads version " + kVersion);
+    std::string stored = metadata["hash"].string();
     size_t at = header.find(kHashField);
     if (at == std::string::npos || stored.size() != kHashDigits)
       damaged("it has no hash");
@@ -170,37 +172,35 @@ CheckpointFile::CheckpointFile(const std::string &path) : name(path), file(path)
     if (hash.digits() != stored)
       damaged("its content does not have the hash that was written with it (cut off, or bytes "
               "changed)");
-    try {
-      runState = stateFromJson(json::parse(metadata.at("state").get<std::string>()));
-    } catch (const Error &error) {
-      damaged(error.what());
-    }
-    for (const auto &[key, entry] : parsed.items()) {
+    json state = parseJson(metadata["state"].string(), "its state");
+    runState = stateFromJson(JsonValue(state, "its state"));
+    for (const auto &[key, entry] : root.members()) {
       if (key == "__metadata__")
         continue;
-      Tensor tensor{ElementType::f32, entry.at("shape").get<std::vector<int64_t>>(), nullptr, 0};
-      std::string type = entry.at("dtype").get<std::string>();
+      Tensor tensor{ElementType::f32, entry["shape"].integers(), nullptr, 0};
+      std::string type = entry["dtype"].string();
       const DataType *known = std::find_if(std::begin(kDataTypes), std::end(kDataTypes),
                                            [&](const DataType &k) { return type == k.name; });
       if (known == std::end(kDataTypes))
-        damaged(quote(key) + " has elements of type " + quote(type));
+        entry.fail("elements of type '" + printable(type) + "'");
       tensor.type = known->type;
-      uint64_t begin = entry.at("data_offsets").at(0).get<uint64_t>();
-      uint64_t end = entry.at("data_offsets").at(1).get<uint64_t>();
+      std::vector<JsonValue> offsets = entry["data_offsets"].list();
+      if (offsets.size() != 2)
+        entry.fail("2 data_offsets expected");
+      uint64_t begin = offsets[0].natural(), end = offsets[1].natural();
       if (begin > end || end > dataSize)
-        damaged(quote(key) + " lies outside the file");
+        entry.fail("it lies outside the file");
       tensor.bytes = data + begin;
       tensor.size = end - begin;
       tensors.emplace(key, std::move(tensor));
     }
-  } catch (const json::exception &error) {
-    std::string why = error.what(); // "[json.exception.…] what is wrong"
-    damaged("its header: " + why.substr(why.find("] ") + 2));
+  } catch (const JsonError &error) {
+    damaged(error.what());
   }
 }
 
 void CheckpointFile::damaged(const std::string &why) const {
-  throw Error("the checkpoint " + quote(name) + " is damaged: " + why);
+  throw DamagedCheckpoint("the checkpoint " + quote(name) + " is damaged: " + why);
 }
 
 const CheckpointFile::Tensor *CheckpointFile::find(const std::string &key) const {

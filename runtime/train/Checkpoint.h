@@ -10,12 +10,15 @@
 #define MPC_RUNTIME_TRAIN_CHECKPOINT_H
 
 #include "runtime/core/Device.h"
+#include "runtime/core/Error.h"
 #include "runtime/data/File.h"
 #include "runtime/train/Hyperparameters.h"
 #include <nlohmann/json.hpp>
 #include <set>
 
 namespace mpc {
+
+class JsonValue;
 
 /// All of a run but its tensors, between two optimizer steps.
 struct RunState {
@@ -44,14 +47,18 @@ struct RunState {
 /// The hyperparameters by option name ("lr", "clip-norm", …).
 nlohmann::json toJson(const Hyperparameters &hyper);
 nlohmann::json toJson(const RunState &state);
-/// Throws nlohmann::json::exception where a field is missing or of another type, Error where it has
-/// a value that no run writes.
-RunState stateFromJson(const nlohmann::json &json);
+/// Throws JsonError where a field is missing, of another type, or has a value that no run writes.
+RunState stateFromJson(const JsonValue &json);
 
 /// Writes the device's parameters, statistics and optimizer states with `state` to `path`, under a
 /// name of its own until complete. Throws Error (disk full): what was there before is kept.
 void writeCheckpoint(const std::string &path, const Program &program, Device &device,
                      const RunState &state);
+
+/// What a disk, or somebody, has done to a file: another one may serve.
+struct DamagedCheckpoint : Error {
+  using Error::Error;
+};
 
 /// A checkpoint that is whole.
 class CheckpointFile {

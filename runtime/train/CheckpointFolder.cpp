@@ -168,5 +168,10 @@ std::unique_ptr<CheckpointFile> mpc::openCheckpoint(const std::string &path) {
     throw Error("cannot read the checkpoint " + systemMessage(path, errno));
   if (S_ISDIR(facts.st_mode))
     return CheckpointFolder(path).newest();
-  return std::make_unique<CheckpointFile>(path);
+  try {
+    return std::make_unique<CheckpointFile>(path);
+  } catch (const DamagedCheckpoint &error) {
+    throw Error(error.what() + std::string("; given the folder of a run, its newest checkpoint "
+                                           "that is whole is taken"));
+  }
 }

@@ -109,8 +109,10 @@ TrainCommand::TrainCommand(CLI::App &app, const Program &program) : app(app), pr
   addInteger(app, "--stop-after", options.stopAfter,
              "write a checkpoint and stop after this many steps of this call", 1, kMany)
       ->default_str("");
-  app.add_flag("--tune", options.tune,
-               "GPUs: time the ways to execute each product and convolution, and keep the fastest");
+  app.add_flag(
+      "--tune", options.tune,
+      "GPUs: time the ways to execute each product, convolution and attention, and keep the "
+      "fastest");
   addText(app, "--metrics", options.metrics, "file for one JSON object per step", "FILE.jsonl")
       ->default_str("none");
   addInteger(app, "--log-every", options.logEvery, "steps between lines on the console; 0: none", 0,

@@ -121,8 +121,8 @@ std::string mpc::checkpointText(const CheckpointFile &file) {
   text += "  step " + std::to_string(state.step) + ", of these applied " +
           std::to_string(state.applied_steps) + "; in epoch " + std::to_string(state.epoch + 1) +
           " after " + std::to_string(state.position) + " of " + std::to_string(state.samples) +
-          " samples\n  " + state.precision + ", " + state.optimizer + ", batch " +
-          std::to_string(state.batch);
+          " samples\n  " + printable(state.precision) + ", " + printable(state.optimizer) +
+          ", batch " + std::to_string(state.batch);
   if (state.loss_scale_mode == "dynamic")
     text += ", loss scale " + numberText(state.loss_scale);
   if (std::isfinite(state.best_loss))

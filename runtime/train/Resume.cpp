@@ -31,7 +31,9 @@ RunState mpc::freshState(const Program &program, const TrainOptions &options, in
 }
 
 static std::string textOf(const json &value) {
-  return value.is_null() ? "none" : value.is_string() ? value.get<std::string>() : value.dump();
+  return value.is_null()     ? "none"
+         : value.is_string() ? printable(value.get<std::string>())
+                             : value.dump();
 }
 
 [[noreturn]] static void differs(const CheckpointFile &file, const std::string &what,
@@ -44,11 +46,12 @@ RunState mpc::resumedState(const Program &program, const TrainOptions &options,
                            const CheckpointFile &file, int64_t samples) {
   RunState state = file.state();
   if (program.precision != state.precision)
-    differs(file, "the program's precision", program.precision, state.precision);
+    differs(file, "the program's precision", program.precision, printable(state.precision));
   if (program.optimizer != state.optimizer)
-    differs(file, "the program's optimizer", program.optimizer, state.optimizer);
+    differs(file, "the program's optimizer", program.optimizer, printable(state.optimizer));
   if (program.loss_scale_mode != state.loss_scale_mode)
-    differs(file, "the program's loss scale", program.loss_scale_mode, state.loss_scale_mode);
+    differs(file, "the program's loss scale", program.loss_scale_mode,
+            printable(state.loss_scale_mode));
   if (program.batch != state.batch)
     differs(file, "the program's batch", std::to_string(program.batch),
             std::to_string(state.batch));

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------------===//
 
-#include "runtime/core/Error.h"
+#include "runtime/data/Json.h"
 #include "runtime/train/Checkpoint.h"
 
 using namespace mpc;
@@ -13,8 +13,11 @@ using nlohmann::json;
 
 static json finiteOrNull(double value) { return std::isfinite(value) ? json(value) : json(); }
 
-static double orInfinity(const json &value) {
-  return value.is_null() ? HUGE_VAL : value.get<double>();
+/// Infinity is written as null; a missing field is an error.
+static double orInfinity(const JsonValue &object, const char *key) {
+  if (!object.value.contains(key))
+    object.fail(std::string("'") + key + "' is missing");
+  return object.has(key) ? object[key].real() : HUGE_VAL;
 }
 
 json mpc::toJson(const Hyperparameters &h) {
@@ -41,29 +44,29 @@ json mpc::toJson(const Hyperparameters &h) {
           {"drop-tail", h.drop_tail}};
 }
 
-static Hyperparameters hyperparametersFromJson(const json &j) {
+static Hyperparameters hyperparametersFromJson(const JsonValue &j) {
   Hyperparameters h;
-  h.lr = j.at("lr").get<double>();
-  h.momentum = j.at("momentum").get<double>();
-  h.beta1 = j.at("beta1").get<double>();
-  h.beta2 = j.at("beta2").get<double>();
-  h.eps = j.at("eps").get<double>();
-  h.weight_decay = j.at("weight-decay").get<double>();
-  h.no_decay = j.at("no-decay").get<std::string>();
-  h.clip_norm = orInfinity(j.at("clip-norm"));
-  h.schedule = j.at("schedule").get<std::string>();
-  h.step_size = j.at("step-size").get<int64_t>();
-  h.gamma = j.at("gamma").get<double>();
-  h.final_lr = j.at("final-lr").get<double>();
-  h.warmup = j.at("warmup").get<int64_t>();
-  h.loss_scale_init = j.at("loss-scale-init").get<double>();
-  h.growth_interval = j.at("growth-interval").get<int64_t>();
-  h.growth_factor = j.at("growth-factor").get<double>();
-  h.backoff_factor = j.at("backoff-factor").get<double>();
-  h.accumulate = j.at("accumulate").get<int64_t>();
-  h.seed = j.at("seed").get<uint64_t>();
-  h.shuffle = !j.at("no-shuffle").get<bool>();
-  h.drop_tail = j.at("drop-tail").get<bool>();
+  h.lr = j["lr"].real();
+  h.momentum = j["momentum"].real();
+  h.beta1 = j["beta1"].real();
+  h.beta2 = j["beta2"].real();
+  h.eps = j["eps"].real();
+  h.weight_decay = j["weight-decay"].real();
+  h.no_decay = j["no-decay"].string();
+  h.clip_norm = orInfinity(j, "clip-norm");
+  h.schedule = j["schedule"].string();
+  h.step_size = j["step-size"].integer();
+  h.gamma = j["gamma"].real();
+  h.final_lr = j["final-lr"].real();
+  h.warmup = j["warmup"].integer();
+  h.loss_scale_init = j["loss-scale-init"].real();
+  h.growth_interval = j["growth-interval"].integer();
+  h.growth_factor = j["growth-factor"].real();
+  h.backoff_factor = j["backoff-factor"].real();
+  h.accumulate = j["accumulate"].integer();
+  h.seed = j["seed"].natural();
+  h.shuffle = !j["no-shuffle"].boolean();
+  h.drop_tail = j["drop-tail"].boolean();
   return h;
 }
 
@@ -71,7 +74,7 @@ static Hyperparameters hyperparametersFromJson(const json &j) {
 static void checkState(const RunState &s) {
   auto require = [](bool holds, const char *name) {
     if (!holds)
-      throw Error(std::string("its state has a value of ") + quote(name) + " that no run has");
+      throw JsonError(std::string("its state has a value of ") + quote(name) + " that no run has");
   };
   const Hyperparameters &h = s.hyper;
   bool known = h.schedule == "constant" || h.schedule == "step" || h.schedule == "linear" ||
@@ -107,12 +110,13 @@ static json tunedToJson(const TunedChoices &choices) {
   return list;
 }
 
-static TunedChoices tunedFromJson(const json &list) {
+static TunedChoices tunedFromJson(const JsonValue &list) {
   TunedChoices choices;
-  for (const json &each : list) {
-    TunedFor where{each.at("gpu").get<std::string>(), each.at("driver").get<int64_t>(),
-                   each.at("library").get<std::string>(), each.at("version").get<int64_t>()};
-    choices[where] = each.at("ways").get<TunedWays>();
+  for (const JsonValue &each : list.list()) {
+    TunedWays &ways = choices[{each["gpu"].string(), each["driver"].integer(),
+                               each["library"].string(), each["version"].integer()}];
+    for (const auto &[key, way] : each["ways"].members())
+      ways[key] = way.string();
   }
   return choices;
 }
@@ -143,30 +147,30 @@ json mpc::toJson(const RunState &s) {
   return j;
 }
 
-RunState mpc::stateFromJson(const json &j) {
+RunState mpc::stateFromJson(const JsonValue &j) {
   RunState s;
-  s.precision = j.at("precision").get<std::string>();
-  s.optimizer = j.at("optimizer").get<std::string>();
-  s.loss_scale_mode = j.at("loss_scale_mode").get<std::string>();
-  s.batch = j.at("batch").get<int64_t>();
-  s.samples = j.at("samples").get<int64_t>();
-  s.hyper = hyperparametersFromJson(j.at("hyperparameters"));
-  s.steps = j.at("steps").get<int64_t>();
-  s.epochs = j.at("epochs").get<int64_t>();
-  s.step = j.at("step").get<int64_t>();
-  s.epoch = j.at("epoch").get<int64_t>();
-  s.position = j.at("position").get<int64_t>();
-  s.micro_batches = j.at("micro_batches").get<int64_t>();
-  s.applied_steps = j.at("applied_steps").get<int64_t>();
-  s.growth_tracker = j.at("growth_tracker").get<int64_t>();
-  s.loss_scale = j.at("loss_scale").get<double>();
-  s.overflows = j.at("overflows").get<int64_t>();
-  s.epoch_loss = j.at("epoch_loss").get<double>();
-  s.epoch_count = j.at("epoch_count").get<double>();
-  s.best_loss = orInfinity(j.at("best_loss"));
-  s.validation_due = j.value("validation_due", int64_t(0)); // not in files of earlier versions
-  if (j.contains("tuned"))
-    s.tuned = tunedFromJson(j.at("tuned"));
+  s.precision = j["precision"].string();
+  s.optimizer = j["optimizer"].string();
+  s.loss_scale_mode = j["loss_scale_mode"].string();
+  s.batch = j["batch"].integer();
+  s.samples = j["samples"].integer();
+  s.hyper = hyperparametersFromJson(j["hyperparameters"]);
+  s.steps = j["steps"].integer();
+  s.epochs = j["epochs"].integer();
+  s.step = j["step"].integer();
+  s.epoch = j["epoch"].integer();
+  s.position = j["position"].integer();
+  s.micro_batches = j["micro_batches"].integer();
+  s.applied_steps = j["applied_steps"].integer();
+  s.growth_tracker = j["growth_tracker"].integer();
+  s.loss_scale = j["loss_scale"].real();
+  s.overflows = j["overflows"].integer();
+  s.epoch_loss = j["epoch_loss"].real();
+  s.epoch_count = j["epoch_count"].real();
+  s.best_loss = orInfinity(j, "best_loss");
+  s.validation_due = j.number("validation_due", 0); // not in files of earlier versions
+  if (j.has("tuned"))
+    s.tuned = tunedFromJson(j["tuned"]);
   checkState(s);
   return s;
 }

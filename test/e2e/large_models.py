@@ -1,6 +1,6 @@
 """Models of real size, made node by node with random weights: what tests of code for whole models need, without PyTorch.
 
-    resnet18_cifar(), bert_tiny(), gpt_tiny() → onnx.ModelProto, batch dimension "N"
+    mlp_dropout(), resnet18_cifar(), bert_tiny(), gpt_tiny() → onnx.ModelProto, batch dimension "N"
 
 The layers and sizes of the models of those names in torch_models.py.
 """
@@ -63,6 +63,16 @@ class Builder:
         return model_of(self.nodes, inputs, outputs, self.weights)
 
 
+def mlp_dropout():
+    b = Builder()
+    x = "input"
+    for name, inputs, outputs in (("fc1", 784, 512), ("fc2", 512, 256)):
+        x = b.op("Relu", b.linear(name, x, inputs, outputs))
+        x = b.op("Dropout", x, b.constant("ratio", np.float32(0.2)), b.constant("training", np.bool_(True)))
+    b.linear("fc3", x, 256, 10)
+    return b.model({"input": ["N", 784]}, {"logits": ["N", 10]})
+
+
 def resnet18_cifar():
     b = Builder()
     x = b.op("Relu", b.conv_norm("stem", "input", 3, 64, 3, 1))
@@ -112,4 +122,4 @@ def gpt_tiny(layers=4, hidden=128, heads=4, vocab=512, length=64):
     return b.model({"input_ids": (["N", length], TensorProto.INT64)}, {"logits": ["N", length, vocab]})
 
 
-MODELS = {"resnet18_cifar": resnet18_cifar, "bert_tiny": bert_tiny, "gpt_tiny": gpt_tiny}
+MODELS = {"mlp_dropout": mlp_dropout, "resnet18_cifar": resnet18_cifar, "bert_tiny": bert_tiny, "gpt_tiny": gpt_tiny}

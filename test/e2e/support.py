@@ -112,7 +112,7 @@ class Workbench:
     """A folder of its own and the compiler under test; with target cuda, trainers run on the simulator of GPUs."""
 
     def __init__(self, build, folder, target="cpu"):
-        self.build, self.folder, self.target = Path(build), Path(folder), target
+        self.build, self.folder, self.target, self.architecture = Path(build), Path(folder), target, 80
         self.mpc = self.build / "bin" / "mpc"
         self.numbers = itertools.count(1)
 
@@ -122,10 +122,10 @@ class Workbench:
     def fresh(self, stem):
         return self.folder / f"{stem}{next(self.numbers)}"
 
-    def on(self, target):
+    def on(self, target, architecture=80):
         """The same folder, for trainers of this target."""
         other = copy.copy(self)
-        other.target = target
+        other.target, other.architecture = target, architecture
         return other
 
     def save(self, name, array):
@@ -148,7 +148,7 @@ class Workbench:
         if self.target == "cuda":
             if "--precision=fp64" in options:
                 raise Skipped("fp64 is for the CPU only")
-            options += ("--target=cuda:sm_80", "--simulate")
+            options += (f"--target=cuda:sm_{self.architecture}", "--simulate")
         require_success(self.run_mpc(model, *options, output=output), "mpc")
         require(output.exists(), "mpc wrote no trainer")
         return Trainer(self, output)

@@ -59,14 +59,14 @@ class With(Trainer):
         return super().run(command, *options, **{"env": simulator(**self.settings), **more})
 
 
-def compare(bench, model, precision, inputs, labels, steps, *options, factor=2, **settings):
+def compare(bench, model, precision, inputs, labels, steps, *options, factor=2, architecture=80, **settings):
     """The GPU's numbers are as near to those of fp64 as the CPU's in the same precision, up to a factor; where the CPU's are nearer by chance,
     as their middle one is. `inputs` and `labels` are those of `steps` batches; with one, there are gradients only."""
     batch = len(labels) // steps
     options = [f"--batch={batch}", *options]
     exact = bench.compile(model, *options, "--precision=fp64")
-    cpu, gpu = [bench.on(target).compile(model, *options, f"--precision={precision}") for target in ("cpu", "cuda")]
-    trainers = [exact, cpu, With(gpu, **settings)]
+    cpu, gpu = [on.compile(model, *options, f"--precision={precision}") for on in (bench.on("cpu"), bench.on("cuda", architecture))]
+    trainers = [exact, cpu, With(gpu, MPC_SIM_CC=f"{architecture // 10}.{architecture % 10}", **settings)]
     first = {name: values[:batch] for name, values in inputs.items()}
 
     usual = 0
@@ -109,7 +109,7 @@ def compare_small(bench, name, precision, batch, steps=3, **settings):
     compare(bench, MODELS / f"{name}.onnx", precision, {input_of(name): x}, labels, steps, *options, **settings)
 
 
-def compare_tokens(bench, model, precision, classes, vocabulary):
+def compare_tokens(bench, model, precision, classes, vocabulary, **settings):
     """Sequences of 64 tokens in two batches of two: a class for each, or for each of their tokens."""
     random, samples = np.random.default_rng(3), 4
     inputs = {"input_ids": random.integers(0, vocabulary, (samples, 64))}
@@ -120,13 +120,20 @@ def compare_tokens(bench, model, precision, classes, vocabulary):
     # Fused attention rounds at other places than the CPU: of these few numbers one or the other is nearer by chance. What it does not store cannot
     # overflow, so the scale is one that nothing overflows with.
     scale = ["--loss-scale=256"] if precision == "fp16" else []
-    compare(bench, model, precision, inputs, labels, 2, "--optimizer=sgd", *scale, factor=6)
+    compare(bench, model, precision, inputs, labels, 2, "--optimizer=sgd", *scale, factor=6, **settings)
 
 
 def test_linear_and_mlp(bench):
     compare_small(bench, "linear", "fp32", 32)
     for precision in ("fp32", "fp16", "bf16"):
         compare_small(bench, "mlp", precision, 8)
+
+
+def test_dropout(bench):
+    """Masks are a function of seed, step and position: the CPU's."""
+    x, labels = samples_of("mlp", 16)
+    for precision in ("fp32", "fp16", "bf16"):
+        compare(bench, large_models.mlp_dropout(), precision, {"input": x}, labels, 2, "--optimizer=adam")
 
 
 def test_norms_and_residuals(bench):
@@ -145,9 +152,19 @@ def test_transformers(bench):
         compare_tokens(bench, large_models.gpt_tiny(), precision, 512, 512)
 
 
+def test_tensor_cores_before_sm_80(bench):
+    """Generated convolutions, products and attention by the instructions of sm_70 and sm_75."""
+    generated = {"MPC_CUDA_BLAS": "0", "MPC_CUDA_DNN": "0"}
+    for architecture in (70, 75):
+        compare_small(bench, "fashion_cnn", "fp16", 4, steps=2, architecture=architecture, **generated)
+        compare_tokens(bench, large_models.bert_tiny(), "fp16", 2, 2000, architecture=architecture, **generated)
+
+
 def test_resnet(bench):
     random = np.random.default_rng(4)
-    compare(bench, large_models.resnet18_cifar(), "fp16", {"input": random.normal(size=(2, 3, 32, 32)).astype(np.float32)}, random.integers(0, 10, 2), 1)
+    inputs, labels = {"input": random.normal(size=(2, 3, 32, 32)).astype(np.float32)}, random.integers(0, 10, 2)
+    for precision in ("fp32", "fp16", "bf16"):
+        compare(bench, large_models.resnet18_cifar(), precision, inputs, labels, 1)
 
 
 def test_same_bits_again(bench):

@@ -9,15 +9,16 @@ import numpy as np
 
 from support import SGD, main, model_of, node, require, require_close, require_match, require_refusal, require_same_bits, require_success
 from test_cuda import KERNELS, SIMULATED, With, counts_of, require_declined_is_generated, simulator
+from test_resume import require_same_run, resume
 
 HEADS, CHANNELS = 2, 8
 WIDTH = HEADS * CHANNELS
-# Gradients of any number of keys are cuDNN's from this version on.
-NEW = {"MPC_SIM_DNN_VERSION": "91900"}
+# Gradients of any number of keys are cuDNN's from this version on; of the older one few are.
+NEW, OLD = {"MPC_SIM_DNN_VERSION": "91900"}, {"MPC_SIM_DNN_VERSION": "91000"}
 
 
-def attention(tokens, masked=False, causal=False, scale_on="scores"):
-    """One layer of self-attention over [N, tokens, WIDTH], with a residual; the scale on the scores, or its root on query and key."""
+def attention(tokens, masked=False, causal=False, scale_on="scores", dropout=0.0):
+    """One layer of self-attention over [N, tokens, WIDTH], with a residual; the scale on the scores, or its root on query and key; dropout of the weights."""
     random = np.random.default_rng(3)
     nodes, weights = [], {"heads": np.array([0, 0, HEADS, CHANNELS]), "joined": np.array([0, 0, WIDTH])}
     for part in "qkv":
@@ -41,7 +42,13 @@ def attention(tokens, masked=False, causal=False, scale_on="scores"):
         nodes.append(node("Where", f"seen {scores} low", "causal"))
         scores = "causal"
     weights["Wo"] = (random.normal(size=(WIDTH, WIDTH)) / np.sqrt(WIDTH)).astype(np.float32)
-    nodes += [node("Softmax", scores, "p", axis=-1), node("MatMul", "p v", "o1"), node("Transpose", "o1", "o2", perm=[0, 2, 1, 3]), node("Reshape", "o2 joined", "o3"),
+    nodes.append(node("Softmax", scores, "p", axis=-1))
+    p = "p"
+    if dropout:
+        weights["ratio"], weights["training"] = np.array(dropout, np.float32), np.array(True)
+        nodes.append(node("Dropout", "p ratio training", "kept"))
+        p = "kept"
+    nodes += [node("MatMul", f"{p} v", "o1"), node("Transpose", "o1", "o2", perm=[0, 2, 1, 3]), node("Reshape", "o2 joined", "o3"),
               node("MatMul", "o3 Wo", "o4"), node("Add", "o4 x", "y")]
     return model_of(nodes, inputs, {"y": ["N", tokens, WIDTH]}, weights, opset=17)
 
@@ -57,20 +64,24 @@ def samples(tokens, masked=False, count=4):
 
 def test_as_the_cpu(bench):
     """Outputs and gradients, and losses of steps of which the last has fewer samples."""
-    forms = {"plain": (37, {}), "masked": (24, {"masked": True}), "causal": (70, {"causal": True}), "roots": (33, {"scale_on": "operands"})}
+    forms = {"plain": (37, {}), "masked": (24, {"masked": True}), "causal": (70, {"causal": True}), "roots": (33, {"scale_on": "operands"}),
+             "dropout": (36, {"masked": True, "dropout": 0.1}), "dropout of odd rows": (37, {"dropout": 0.5})}
     for form, (tokens, options) in forms.items():
         model = attention(tokens, **options)
         inputs, labels = samples(tokens, "masked" in options, 7)
         first = {name: values[:4] for name, values in inputs.items()}
         plan = bench.path("plan.mlir")
         require_success(bench.run_mpc(model, *SGD, *SIMULATED, "--batch=4", "--emit=plan", output=plan), "--emit=plan")
-        require_match(r"mpc\.attention_grad", plan.read_text(), f"{form}: the plan")
-        # Log Σ exp of a row that a mask leaves nothing of is -1e5 and a little, of which f32 keeps hundredths.
-        for precision, tolerance in (("fp32", 1e-3 if "masked" in options else 2e-5), ("fp16", 8e-3), ("bf16", 6e-2)):
+        require_match(r"mpc\.attention_grad .*\bdropout " if "dropout" in options else r"mpc\.attention_grad", plan.read_text(), f"{form}: the plan")
+        require("random_uniform" not in plan.read_text(), f"{form}: a mask in the plan")
+        for precision, tolerance in (("fp32", 2e-5), ("fp16", 8e-3), ("bf16", 6e-2)):
             cpu, gpu = [bench.on(t).compile(model, *SGD, "--batch=4", f"--precision={precision}") for t in ("cpu", "cuda")]
             want, outputs = cpu.grad(first, labels[:4]), cpu.predict(first)["y"]
             steps = cpu.train(cpu.data(inputs, labels), "--epochs", 1, "--lr", 0.1, "--no-shuffle").values("loss")
-            for what, trainer in (("cuDNN", With(gpu, **NEW)), ("generated kernels", With(gpu, **KERNELS))):
+            ways = {"generated kernels": KERNELS}
+            if precision != "fp32":
+                ways |= {"cuDNN": NEW, "cuDNN, the gradient by generated kernels": OLD}
+            for what, trainer in ((what, With(gpu, **environment)) for what, environment in ways.items()):
                 where = f"{form} in {precision} by {what}"
                 got = trainer.grad(first, labels[:4])
                 for key in want:
@@ -79,6 +90,21 @@ def test_as_the_cpu(bench):
                 require_close(trainer.predict(first)["y"], outputs, tolerance, f"{where}: outputs")
                 run = trainer.train(gpu.data(inputs, labels), "--epochs", 1, "--lr", 0.1, "--no-shuffle")
                 require_close(run.values("loss"), steps, tolerance, f"{where}: losses")
+
+
+def test_masks_added(bench):
+    """Rows that masks leave nothing of: the keys that one of two masks hides have weights, those that both hide have none."""
+    tokens = 24
+    model = attention(tokens, masked=True)
+    inputs, labels = samples(tokens, masked=True)
+    inputs["mask"][3] = np.where(np.arange(tokens) % 3, np.float32(-2e9), np.float32(-1e9))
+    for precision, tolerance in (("fp32", 2e-5), ("fp16", 8e-3), ("bf16", 6e-2)):
+        cpu, gpu = [bench.on(t).compile(model, *SGD, "--batch=4", f"--precision={precision}") for t in ("cpu", "cuda")]
+        want, got = cpu.grad(inputs, labels), With(gpu, **KERNELS).grad(inputs, labels)
+        for key in want:
+            if key != "loss_scale":
+                require_close(got[key], want[key], tolerance, f"{precision}: {key}")
+        require_close(With(gpu, **KERNELS).predict(inputs)["y"], cpu.predict(inputs)["y"], tolerance, f"{precision}: outputs")
 
 
 def attention_run(bench, precision="fp16"):
@@ -104,8 +130,26 @@ def test_what_cudnn_declines_or_fails(bench):
     require_declined_is_generated(run, "dnn-unsupported", 2)
     for n in (1, 2):
         done = gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT=f"dnn:{n}"))
-        require_refusal(done, ["the attention of '", "failed: CUDNN_STATUS_EXECUTION_FAILED", "MPC_CUDA_DNN=0"], f"dnn:{n}")
+        require_refusal(done, ["the attention operation of '", "failed: CUDNN_STATUS_EXECUTION_FAILED", "MPC_CUDA_DNN=0"], f"dnn:{n}")
     require_success(gpu.run("train", "--data", data, *options, env=simulator(MPC_SIM_FAULT="dnn:1", **KERNELS)), "generated kernels")
+
+
+def test_dropout(bench):
+    """Of the weights: generated kernels alone draw the numbers of the CPU. A run goes on with the same masks; without training there are none."""
+    inputs, labels = samples(36, count=7)
+    for precision in ("fp32", "fp16"):
+        gpu = bench.on("cuda").compile(attention(36, dropout=0.2), *SGD, "--batch=2", f"--precision={precision}")
+        data, options = gpu.data(inputs, labels), ["--epochs", 2, "--lr", 1e-2, "--seed", 3]
+        whole = gpu.train(data, *options)
+        split = gpu.train(data, *options, "--stop-after", 3)
+        resume(gpu, split, data)
+        require_same_run(split, whole, precision)
+        by_cudnn = [counts_of(With(gpu, **environment).train(data, *options))[0] for environment in (NEW, KERNELS)]
+        require(by_cudnn[0] == by_cudnn[1], f"{precision}: commands by libraries with cuDNN and without: {by_cudnn}")
+        other = gpu.train(data, "--epochs", 2, "--lr", 1e-2, "--seed", 4, "--no-shuffle").values("loss")
+        require(other != gpu.train(data, "--epochs", 2, "--lr", 1e-2, "--seed", 5, "--no-shuffle").values("loss"), f"{precision}: the same masks with every seed")
+        plain = bench.on("cuda").compile(attention(36), *SGD, "--batch=2", f"--precision={precision}")
+        require_same_bits(gpu.predict(inputs), plain.predict(inputs), f"{precision}: outputs")
 
 
 def test_a_row_without_keys(bench):

@@ -1,4 +1,4 @@
-"""`train --tune` on the simulator of GPUs: the fastest exact way to execute each product and convolution, found again by what runs later.
+"""`train --tune` on the simulator of GPUs: the fastest exact way to execute each product, convolution and attention, found again by what runs later.
 
     test_cuda_tuning.py --build BUILD [--only REGEX] [-v]
 """
@@ -10,6 +10,7 @@ import numpy as np
 
 from support import SGD, checkpoint_contents, main, require, require_close, require_match, require_refusal, require_same_bits, require_success, scale_model
 from test_cuda import GENERATED, KERNELS, With, convolution_run, counts_of, input_of, product_run, samples_of, simulator
+from test_cuda_attention import attention_run
 
 # What is not exact is fastest, and may not be taken. Of the rest the heuristics propose first what takes 50 microseconds.
 PRODUCT_TIMES = "cublasLt-half-sums:1,cublasLt-tf32:1,cublasLt-split:50,cublasLt-plain:50,cublasLt-halves:20,kernel:100"
@@ -68,6 +69,16 @@ def test_tuned_products(bench):
 
 def test_tuned_convolutions(bench):
     require_tuned_runs_resume(bench, convolution_run(bench), ["cuBLASLt", "cuDNN"])
+
+
+def test_tuned_attention(bench):
+    """It is told as attention, with its gradient, beside products."""
+    trainer, data, options = run = attention_run(bench)
+    require_tuned_runs_resume(bench, run, ["cuBLASLt", "cuDNN"])
+    tuned = With(trainer, MPC_SIM_TIMES=TIMES).train(data, *options, "--tune", "--stop-after", 1)
+    require_match(r"tuned \d+ products? and 2 attention operations in ", tuned.done.out + tuned.done.err, "what tuning did")
+    elsewhere = With(trainer, MPC_SIM_NAME="another GPU").must("train", "--data", data, "--out", tuned.out, "--resume")
+    require_match(r"note: the attention operations of this checkpoint were tuned on simulated GPU .* first choice of cuDNN", elsewhere.err, "another GPU")
 
 
 def test_tuned_kernels(bench):

@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from support import (DATA, PLAIN, SGD, Trainer, exact_regex, initializers, main, model_of, node, require, require_close, require_refusal,
                      require_same_bits, require_success, tensor_info)
@@ -593,6 +593,48 @@ def test_a_product_has_one_value(bench):
             for name in ("low", "high"):
                 require(not np.isnan(got[name]).any(), f"{options}: {np.isnan(got[name]).sum()} elements of {name} are NaN")
                 require(((got[name] == 0).sum(axis) > 0).all(), f"{options}: no extremum in {name} of a row")
+
+
+def central_differences(f, weights, name, step=1e-5):
+    """∂f/∂weights[name], in f64."""
+    result = np.zeros(weights[name].shape)
+    for at in np.ndindex(result.shape):
+        sides = []
+        for sign in (1, -1):
+            moved = {key: values.copy() for key, values in weights.items()}
+            moved[name][at] += sign * step
+            sides.append(f(moved))
+        result[at] = (sides[0] - sides[1]) / (2 * step)
+    return result
+
+
+def test_norms_by_operands_of_the_whole_shape(bench):
+    """Scale and bias of more dimensions than are normalized. PyTorch's exporter writes a norm without parameters by ones of its input's shape, of a
+    batch that may be smaller; parameters that differ from row to row are trained as such."""
+    made = np.random.default_rng(12)
+    x, labels = made.normal(size=(3, 3, 4)).astype(np.float32), made.normal(size=(3, 3, 4)).astype(np.float32)
+    weights = {"W": made.normal(size=(4, 4)).astype(np.float32), "s": made.normal(size=(3, 4)).astype(np.float32), "b": made.normal(size=(1, 3, 1)).astype(np.float32)}
+    one = numpy_helper.from_array(np.ones(1, np.float32))
+    for kind in ("LayerNormalization", "RMSNormalization"):
+        hasBias = kind == "LayerNormalization"
+        for scale in ("s", "ones"):
+            used = {key: weights[key].astype(np.float64) for key in ("W", *(["s"] if scale == "s" else []), *(["b"] if hasBias else []))}
+
+            def loss(w):
+                h = x.astype(np.float64) @ w["W"]
+                centered = h - h.mean(-1, keepdims=True) if hasBias else h
+                y = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + np.float64(np.float32(1e-5)))
+                return np.mean((y * w.get("s", 1) + w.get("b", 0) - labels) ** 2)
+
+            nodes = [node("MatMul", "x W", "h"), node("Shape", "h", "shape"), node("ConstantOfShape", "shape", "ones", value=one),
+                     node(kind, f"h {scale}" + (" b" if hasBias else ""), "y")]
+            model = model_of(nodes, {"x": ["N", 3, 4]}, {"y": ["N", 3, 4]}, {key: weights[key] for key in used}, opset=23, ir=10)
+            for batch in (3, 4):
+                got = bench.compile(model, "--loss=mse", "--optimizer=sgd", "--precision=fp64", f"--batch={batch}").grad({"x": x}, labels)
+                where = f"{kind} by {scale}, batch {batch}"
+                require_close(got["loss"], loss(used), 1e-9, f"{where}: loss")
+                for key in used:
+                    require_close(got[key], central_differences(loss, used, key), 1e-7, f"{where}: {key}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from support import Skipped, execute, main, model_of, node, require, require_mat
 
 MODELS = Path(__file__).resolve().parent.parent.parent / "models"
 BEFORE_BF16, FROM_BF16 = (70, 75), (80, 86, 89, 90, 100, 120)
+# A text of a model in fp16, and who runs it.
+TEXTS = {70: (70, 72), 75: (75,), 80: FROM_BF16}
 
 
 def ptxas(bench):
@@ -61,7 +63,7 @@ def embedding_model():
 
 
 def every_architecture(bench, name, model, batch):
-    for base, architectures in ((70, BEFORE_BF16), (80, FROM_BF16)):
+    for base, architectures in TEXTS.items():
         assemble(bench, ptx_of(bench, model, base, f"--batch={batch}", "--precision=fp16"), architectures, name)
 
 
@@ -72,6 +74,17 @@ def test_small_models_on_every_architecture(bench):
 
 def test_resnet_on_every_architecture(bench):
     every_architecture(bench, "resnet18_cifar", large_models.resnet18_cifar(), 32)
+
+
+def test_depthwise_on_every_architecture(bench):
+    """A convolution of every channel by itself, plain, with a stride and with a large filter."""
+    b = large_models.Builder()
+    x = b.op("Relu", b.conv_norm("stem", "input", 3, 32, 3, 2))
+    for i, (kernel, stride) in enumerate(((3, 1), (3, 2), (5, 1), (7, 1))):
+        x = b.op("Conv", x, b.weight(f"depthwise{i}", 32, 1, kernel, kernel), strides=[stride] * 2, pads=[kernel // 2] * 4, group=32)
+        x = b.op("Relu", b.conv_norm(f"pointwise{i}", x, 32, 32, 1, 1))
+    b.op("Gemm", b.op("Flatten", b.op("GlobalAveragePool", x)), b.weight("fc.weight", 10, 32), b.weight("fc.bias", 10, value=0), transB=1)
+    every_architecture(bench, "depthwise", b.model({"input": ["N", 3, 64, 64]}, {"logits": ["N", 10]}), 32)
 
 
 def test_transformers_on_every_architecture(bench):
@@ -227,20 +240,22 @@ def product_model():
 
 
 def test_products_on_every_architecture(bench):
-    """Tensor cores for halves from sm_80 on; nothing is rounded to fewer bits than f32 where the model is f32."""
-    cores = r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.%s\.%s\.f32"
-    for precision, base, architectures in (("fp16", 70, BEFORE_BF16), ("fp16", 80, FROM_BF16), ("bf16", 80, FROM_BF16), ("fp32", 70, BEFORE_BF16),
+    """Tensor cores for halves, by the instruction that each architecture is built for; nothing is rounded to fewer bits than f32 where the model
+    is f32. What is one instruction from sm_80 on is two before."""
+    cores, found = {70: "m8n8k4", 75: "m16n8k8", 80: "m16n8k16"}, {}
+    for precision, base, architectures in (*(("fp16", *text) for text in TEXTS.items()), ("bf16", 80, FROM_BF16), ("fp32", 70, BEFORE_BF16),
                                            ("fp32", 80, FROM_BF16)):
         text = ptx_of(bench, product_model(), base, "--batch=32", f"--precision={precision}")
         for kind in ("matmul", "conv", "conv_backward_data", "conv_backward_weights"):
             require_match(rf"\.visible \.entry {kind}_\d", text, precision)
-        half = {"fp16": "f16", "bf16": "bf16"}.get(precision)
-        if half and base == 80:
-            require_match(cores % (half, half), text, precision)
-            require_match(r"ldmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared", text, precision)
-        else:
-            require("mma.sync" not in text, f"{precision} for sm_{base}: tensor cores")
+        half, products = {"fp16": "f16", "bf16": "bf16"}.get(precision), re.findall(r"mma\.sync\.aligned\.(\w+)\.\w+\.\w+\.(\S+)", text)
+        require(set(products) == ({(cores[base], f"f32.{half}.{half}.f32")} if half else set()), f"{precision} for sm_{base}: {set(products)}")
+        require(("ldmatrix.sync.aligned.m8n8.x4.trans.shared" in text) == (half is not None and base > 70), f"{precision} for sm_{base}: ldmatrix")
+        found[precision, base] = len(products)
         assemble(bench, text, architectures, f"products in {precision}")
+    require(found["fp16", 75] == 2 * found["fp16", 80] == 2 * found["bf16", 80], f"instructions of tensor cores: {found}")
+    # Of sm_70 LLVM unrolls a short loop more.
+    require(found["fp16", 75] <= found["fp16", 70] <= 1.1 * found["fp16", 75], f"instructions of tensor cores: {found}")
 
 
 def test_refused(bench):

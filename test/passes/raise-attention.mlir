@@ -4,7 +4,7 @@
 // make them, so that nothing is transposed any more; the roundings of scores and weights are gone with them.
 // CHECK-LABEL: func.func @masked
 // CHECK-SAME: (%[[Q:.*]]: tensor<8x64x2x16xf16>, %[[K:.*]]: tensor<8x64x2x16xf16>, %[[V:.*]]: tensor<8x64x2x16xf16>, %[[M:.*]]: tensor<8x64xf32>
-// CHECK-NEXT: %[[O:.*]], %{{.*}} = mpc.attention %[[Q]], %[[K]], %[[V]] bias %[[M]] {bias_dimensions = array<i64: 0, 3>, mpc.node = "context", mpc.op = "MatMul", scale = 2.500000e-01 : f32}
+// CHECK-NEXT: %[[O:[^,]*]], %{{.*}} = mpc.attention %[[Q]], %[[K]], %[[V]] bias %[[M]] {bias_dimensions = array<i64: 0, 3>, mpc.node = "context", mpc.op = "MatMul", scale = 2.500000e-01 : f32}
 // CHECK-NEXT: return %[[O]]
 func.func @masked(%q: tensor<8x64x2x16xf16>, %k: tensor<8x64x2x16xf16>, %v: tensor<8x64x2x16xf16>, %mask: tensor<8x64xf32>) -> tensor<8x64x2x16xf16> {
   %four = arith.constant dense<4.0> : tensor<8x2x64x64xf32>
@@ -57,7 +57,7 @@ func.func @factors_on_operands(%q: tensor<2x4x2x8xf16>, %k: tensor<2x4x2x8xf16>,
 // CHECK-LABEL: func.func @one_head
 // CHECK-COUNT-3: mpc.reshape %{{.*}} : tensor<2x{{.*}}xf32> -> tensor<2x{{.*}}x1x{{.*}}xf32>
 // CHECK: mpc.attention %{{.*}} bias %arg3 {bias_dimensions = array<i64: 2, 3>, scale = 1.000000e+00 : f32}
-// CHECK-SAME: -> (tensor<2x4x1x3xf32>, tensor<2x1x4xf32>)
+// CHECK-SAME: -> (tensor<2x4x1x3xf32>, tensor<2x1x4xf32>, tensor<2x2x1x4xf32>)
 // CHECK: mpc.reshape %{{.*}} : tensor<2x4x1x3xf32> -> tensor<2x4x3xf32>
 func.func @one_head(%q: tensor<2x4x8xf32>, %k: tensor<2x5x8xf32>, %v: tensor<2x5x3xf32>, %bias: tensor<4x5xf32>) -> tensor<2x4x3xf32> {
   %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<2x4x8xf32>, tensor<2x5x8xf32>) -> tensor<2x4x5xf32>
@@ -159,4 +159,76 @@ func.func @over_queries(%q: tensor<1x2x8xf32>, %k: tensor<1x2x8xf32>, %v: tensor
   %1 = mpc.softmax %0 {axis = 1 : i64} : tensor<1x2x2xf32>
   %2 = mpc.matmul %1, %v : (tensor<1x2x2xf32>, tensor<1x2x3xf32>) -> tensor<1x2x3xf32>
   return %2 : tensor<1x2x3xf32>
+}
+
+// Dropout of the weights, as BERT is exported in training, in half precision. The mask's numbers are those of [B, H, M, N], whose order the operation has, too.
+// CHECK-LABEL: func.func @dropout
+// CHECK-SAME: %[[STATE:[a-z0-9]*]]: tensor<2xi64>
+// CHECK: %[[STREAM:.*]] = arith.constant dense<[5, 9]> : tensor<2xi64>
+// CHECK: mpc.attention %{{.*}} dropout %[[STATE]], %[[STREAM]] {bias_dimensions = array<i64>, ratio = 1.000000e-01 : f64, scale = 1.000000e+00 : f32}
+// CHECK-NOT: mpc.dropout
+func.func @dropout(%q: tensor<2x4x2x8xf16>, %k: tensor<2x6x2x8xf16>, %v: tensor<2x6x2x8xf16>, %state: tensor<2xi64>) -> tensor<2x2x4x8xf16> {
+  %0 = mpc.transpose %q {permutation = array<i64: 0, 2, 1, 3>} : tensor<2x4x2x8xf16> -> tensor<2x2x4x8xf16>
+  %1 = mpc.transpose %k {permutation = array<i64: 0, 2, 3, 1>} : tensor<2x6x2x8xf16> -> tensor<2x2x8x6xf16>
+  %2 = mpc.transpose %v {permutation = array<i64: 0, 2, 1, 3>} : tensor<2x6x2x8xf16> -> tensor<2x2x6x8xf16>
+  %3 = mpc.matmul %0, %1 : (tensor<2x2x4x8xf16>, tensor<2x2x8x6xf16>) -> tensor<2x2x4x6xf16>
+  %4 = arith.extf %3 : tensor<2x2x4x6xf16> to tensor<2x2x4x6xf32>
+  %5 = mpc.softmax %4 {axis = 3 : i64} : tensor<2x2x4x6xf32>
+  %6 = arith.truncf %5 : tensor<2x2x4x6xf32> to tensor<2x2x4x6xf16>
+  %7 = mpc.dropout %6, %state {ratio = 0.1, operator_id = 5 : i64, seed = 9 : i64} : tensor<2x2x4x6xf16>, tensor<2xi64> -> tensor<2x2x4x6xf16>
+  %8 = mpc.matmul %7, %2 : (tensor<2x2x4x6xf16>, tensor<2x2x6x8xf16>) -> tensor<2x2x4x8xf16>
+  return %8 : tensor<2x2x4x8xf16>
+}
+
+// One head; the dropout in f32 and rounded behind.
+// CHECK-LABEL: func.func @dropout_of_one_head
+// CHECK: mpc.attention %{{.*}} dropout %arg3, %{{.*}} -> (tensor<2x4x1x3xf16>
+// CHECK-NOT: mpc.dropout
+func.func @dropout_of_one_head(%q: tensor<2x4x8xf16>, %k: tensor<2x5x8xf16>, %v: tensor<2x5x3xf16>, %state: tensor<2xi64>) -> tensor<2x4x3xf16> {
+  %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<2x4x8xf16>, tensor<2x5x8xf16>) -> tensor<2x4x5xf16>
+  %1 = arith.extf %0 : tensor<2x4x5xf16> to tensor<2x4x5xf32>
+  %2 = mpc.softmax %1 {axis = 2 : i64} : tensor<2x4x5xf32>
+  %3 = mpc.dropout %2, %state {ratio = 0.5, operator_id = 0 : i64, seed = 0 : i64} : tensor<2x4x5xf32>, tensor<2xi64> -> tensor<2x4x5xf32>
+  %4 = arith.truncf %3 : tensor<2x4x5xf32> to tensor<2x4x5xf16>
+  %5 = mpc.matmul %4, %v : (tensor<2x4x5xf16>, tensor<2x5x3xf16>) -> tensor<2x4x3xf16>
+  return %5 : tensor<2x4x3xf16>
+}
+
+// What stays: dropout that keeps nothing, that somebody else reads, of the scores, of weights that somebody else reads.
+// CHECK-LABEL: func.func @nothing_is_kept
+// CHECK-NOT: mpc.attention
+// CHECK-LABEL: func.func @dropout_is_read
+// CHECK-NOT: mpc.attention
+// CHECK-LABEL: func.func @dropout_of_scores
+// CHECK-NOT: mpc.attention
+// CHECK-LABEL: func.func @dropped_weights_are_read
+// CHECK-NOT: mpc.attention
+// CHECK: return
+func.func @nothing_is_kept(%q: tensor<1x2x8xf32>, %k: tensor<1x2x8xf32>, %v: tensor<1x2x3xf32>, %state: tensor<2xi64>) -> tensor<1x2x3xf32> {
+  %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<1x2x8xf32>, tensor<1x2x8xf32>) -> tensor<1x2x2xf32>
+  %1 = mpc.softmax %0 {axis = 2 : i64} : tensor<1x2x2xf32>
+  %2 = mpc.dropout %1, %state {ratio = 1.0, operator_id = 0 : i64, seed = 0 : i64} : tensor<1x2x2xf32>, tensor<2xi64> -> tensor<1x2x2xf32>
+  %3 = mpc.matmul %2, %v : (tensor<1x2x2xf32>, tensor<1x2x3xf32>) -> tensor<1x2x3xf32>
+  return %3 : tensor<1x2x3xf32>
+}
+func.func @dropout_is_read(%q: tensor<1x2x8xf32>, %k: tensor<1x2x8xf32>, %v: tensor<1x2x3xf32>, %state: tensor<2xi64>) -> (tensor<1x2x3xf32>, tensor<1x2x2xf32>) {
+  %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<1x2x8xf32>, tensor<1x2x8xf32>) -> tensor<1x2x2xf32>
+  %1 = mpc.softmax %0 {axis = 2 : i64} : tensor<1x2x2xf32>
+  %2 = mpc.dropout %1, %state {ratio = 0.5, operator_id = 0 : i64, seed = 0 : i64} : tensor<1x2x2xf32>, tensor<2xi64> -> tensor<1x2x2xf32>
+  %3 = mpc.matmul %2, %v : (tensor<1x2x2xf32>, tensor<1x2x3xf32>) -> tensor<1x2x3xf32>
+  return %3, %2 : tensor<1x2x3xf32>, tensor<1x2x2xf32>
+}
+func.func @dropout_of_scores(%q: tensor<1x2x8xf32>, %k: tensor<1x2x8xf32>, %v: tensor<1x2x3xf32>, %state: tensor<2xi64>) -> tensor<1x2x3xf32> {
+  %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<1x2x8xf32>, tensor<1x2x8xf32>) -> tensor<1x2x2xf32>
+  %1 = mpc.dropout %0, %state {ratio = 0.5, operator_id = 0 : i64, seed = 0 : i64} : tensor<1x2x2xf32>, tensor<2xi64> -> tensor<1x2x2xf32>
+  %2 = mpc.softmax %1 {axis = 2 : i64} : tensor<1x2x2xf32>
+  %3 = mpc.matmul %2, %v : (tensor<1x2x2xf32>, tensor<1x2x3xf32>) -> tensor<1x2x3xf32>
+  return %3 : tensor<1x2x3xf32>
+}
+func.func @dropped_weights_are_read(%q: tensor<1x2x8xf32>, %k: tensor<1x2x8xf32>, %v: tensor<1x2x3xf32>, %state: tensor<2xi64>) -> (tensor<1x2x3xf32>, tensor<1x2x2xf32>) {
+  %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<1x2x8xf32>, tensor<1x2x8xf32>) -> tensor<1x2x2xf32>
+  %1 = mpc.softmax %0 {axis = 2 : i64} : tensor<1x2x2xf32>
+  %2 = mpc.dropout %1, %state {ratio = 0.5, operator_id = 0 : i64, seed = 0 : i64} : tensor<1x2x2xf32>, tensor<2xi64> -> tensor<1x2x2xf32>
+  %3 = mpc.matmul %2, %v : (tensor<1x2x2xf32>, tensor<1x2x3xf32>) -> tensor<1x2x3xf32>
+  return %3, %1 : tensor<1x2x3xf32>, tensor<1x2x2xf32>
 }

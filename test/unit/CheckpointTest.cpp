@@ -1,8 +1,10 @@
 //===- CheckpointTest.cpp - a run split, resumed, damaged ----------------------------===//
 
 #include "TrainTestSupport.h"
+#include "runtime/data/Json.h"
 #include <atomic>
 #include <csignal>
+#include <cstring>
 #include <functional>
 #include <sys/resource.h>
 #include <thread>
@@ -301,12 +303,31 @@ TEST_P(Checkpoints, MetricsOfAResumedRun) {
 TEST_P(Checkpoints, DamagedFilesAreRecognized) {
   ASSERT_EQ(train({"--lr", "0.1", "--steps", "3", "--checkpoint-every", "1", "--out", "@a"}), 0);
   std::string newest = folder / "a/step-00000003.safetensors", whole = readBytes(newest);
-  for (size_t at = 0; at < whole.size(); ++at) { // every byte
+  uint64_t header = 0;
+  memcpy(&header, whole.data(), sizeof header);
+  auto checkFlip = [&](size_t at, int bit) {
     std::string damaged = whole;
-    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    damaged[at] = static_cast<char>(damaged[at] ^ bit);
     writeBytes(newest, damaged);
-    EXPECT_NE(messageOf([&] { CheckpointFile file(newest); }), "") << at;
-  }
+    std::string why = messageOf([&] { CheckpointFile file(newest); });
+    EXPECT_NE(why, "") << at;
+    EXPECT_EQ(why.find("json"), std::string::npos) << why;
+    for (char c : why)
+      EXPECT_TRUE(c >= ' ' && c < 0x7f) << at << ": " << why;
+  };
+  for (size_t at = 0; at < whole.size(); ++at) // every byte
+    checkFlip(at, 1);
+  for (size_t at = sizeof header; at < sizeof header + header; at += 3) // no UTF-8
+    checkFlip(at, 0x80);
+  std::string quoteGone = whole;
+  quoteGone[10] = '\x1b'; // {"__meta…
+  writeBytes(newest, quoteGone);
+  EXPECT_EQ(messageOf([&] { openCheckpoint(newest); }),
+            "the checkpoint '" + newest +
+                "' is damaged: its header: no JSON at byte 10, the last of '{\"\\x1b'; given the "
+                "folder of a run, its newest checkpoint that is whole is taken");
+  writeBytes(newest, std::string("\x08\0\0\0\0\0\0\0{}      ", 16)); // safetensors may be so
+  EXPECT_CONTAINS(messageOf([&] { openCheckpoint(newest); }), "from elsewhere?");
   for (size_t size = 0; size < whole.size(); size += 7) {
     writeBytes(newest, whole.substr(0, size));
     EXPECT_NE(messageOf([&] { CheckpointFile file(newest); }), "") << size;
@@ -393,6 +414,23 @@ TEST_P(Checkpoints, StatesThatNoRunHasAreRefused) {
   EXPECT_CONTAINS(refusal([](RunState &s) { s.position = 50; }), "sample 50 of an epoch of 50");
 }
 
+// Nothing that a state has is taken for something where it is missing.
+TEST_P(Checkpoints, StatesWithoutAFieldAreRefused) {
+  ASSERT_EQ(train({"--lr", "0.1", "--steps", "3", "--out", "@a"}), 0);
+  RunState state = CheckpointFile(CheckpointFolder(folder / "a").stepPath(3)).state();
+  const nlohmann::json whole = toJson(state), fields = whole.flatten();
+  EXPECT_EQ(stateFromJson(JsonValue(whole, "state")).step, 3);
+  const std::set<std::string> younger{"validation_due"}; // than files that are read
+  for (const auto &[name, value] : fields.items()) {
+    nlohmann::json without = whole;
+    nlohmann::json::json_pointer field(name);
+    without[field.parent_pointer()].erase(field.back());
+    if (younger.count(field.back()))
+      continue;
+    EXPECT_THROW(stateFromJson(JsonValue(without, "state")), JsonError) << name;
+  }
+}
+
 // How a device is to compute is part of a run; it passes through one that has nothing to tune.
 TEST_P(Checkpoints, TunedChoicesStay) {
   ASSERT_EQ(train({"--lr", "0.1", "--steps", "4", "--stop-after", "2", "--out", "@a"}), 0);
@@ -407,6 +445,18 @@ TEST_P(Checkpoints, TunedChoicesStay) {
   EXPECT_EQ(CheckpointFile(checkpoints.stepPath(4)).state().tuned, state.tuned);
   ASSERT_EQ(run({"info", "--checkpoint", "@a"}), 0);
   EXPECT_CONTAINS(out, "tuned for a GPU with a driver of CUDA 12.9 and cuBLASLt 12.9.0: 2 choices");
+  // What somebody has written there is no command to a terminal, and no page long.
+  state.tuned = {{{"\x1b[2J\xc2\x9b" + std::string(5000, 'x'), 1, "a\nb", 1}, {}}};
+  state.precision = "\x1b[31m";
+  writeCheckpoint(checkpoints.stepPath(4), program, fake, state);
+  ASSERT_EQ(run({"info", "--checkpoint", "@a/step-00000004.safetensors"}), 0);
+  EXPECT_CONTAINS(out, "tuned for \\x1b[2J\\xc2\\x9bxx");
+  EXPECT_CONTAINS(out, "xx… with a driver of CUDA 0.0 and a\\nb 0.0.1: 0 choices");
+  EXPECT_CONTAINS(out, "\\x1b[31m, ");
+  EXPECT_EQ(out.find('\x1b'), std::string::npos);
+  EXPECT_LT(out.size(), 2000U);
+  EXPECT_EQ(train({"--out", "@a", "--resume"}), 1);
+  EXPECT_EQ(err.find('\x1b'), std::string::npos);
 }
 
 TEST_P(Checkpoints, NothingIsTunedOnTheCpu) {

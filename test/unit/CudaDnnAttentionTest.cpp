@@ -26,7 +26,7 @@ struct Wanted {
   int64_t batch = 2, queries = 5, keys = 7, heads = 3, depth = 16, width = 8;
   ElementType type = ElementType::f16, biasType = ElementType::f32;
   std::vector<int64_t> biasDimensions; ///< empty: no bias
-  double scale = 0.25;
+  double scale = 0.25, dropoutRatio = 0;
 };
 
 double rounded(ElementType type, double value) {
@@ -100,7 +100,8 @@ struct Defined {
         value({w.batch, w.keys, w.heads, w.width}, w.type),
         output({w.batch, w.queries, w.heads, w.width}, w.type),
         outputGradient({w.batch, w.queries, w.heads, w.width}, w.type),
-        logSum({w.batch, w.heads, w.queries}, ElementType::f32), queryGradient(query),
+        logSum({w.batch, w.heads, w.queries}, ElementType::f32),
+        statistics({2, w.batch, w.heads, w.queries}, ElementType::f32), queryGradient(query),
         keyGradient(key), valueGradient(value) {
     std::mt19937 random(7);
     for (Values *each : {&query, &key, &value, &outputGradient})
@@ -186,8 +187,8 @@ struct Defined {
   }
 
   const Wanted w;
-  Values query, key, value, bias, output, outputGradient, logSum, queryGradient, keyGradient,
-      valueGradient;
+  Values query, key, value, bias, output, outputGradient, logSum, statistics, queryGradient,
+      keyGradient, valueGradient;
 };
 
 /// A program of an attention and its gradient, their operands, and the library.
@@ -200,17 +201,18 @@ struct Attention {
     forward.node = "softmax1";
     forward.scale = wanted.scale;
     forward.bias_dimensions = wanted.biasDimensions;
+    forward.dropout_ratio = wanted.dropoutRatio;
     Command gradient = forward;
     gradient.kind = CommandKind::attention_grad;
     for (const Values *each : {&is.query, &is.key, &is.value})
       forward.operands.push_back(each->operand());
-    for (const Values *each :
-         {&is.outputGradient, &is.query, &is.key, &is.value, &is.output, &is.logSum})
+    for (const Values *each : {&is.outputGradient, &is.query, &is.key, &is.value, &is.output,
+                               &is.logSum, &is.statistics})
       gradient.operands.push_back(each->operand());
     if (!wanted.biasDimensions.empty())
       for (Command *each : {&forward, &gradient})
         each->operands.push_back(is.bias.operand());
-    for (const Values *each : {&is.output, &is.logSum})
+    for (const Values *each : {&is.output, &is.logSum, &is.statistics})
       forward.results.push_back(each->operand());
     for (const Values *each : {&is.queryGradient, &is.keyGradient, &is.valueGradient})
       gradient.results.push_back(each->operand());
@@ -229,9 +231,10 @@ struct Attention {
   /// What the library makes of the operands; false where it leaves that to the generated kernel.
   bool run(bool isGradient, std::vector<Values> &results) {
     std::vector<const Values *> operands{&is.query, &is.key, &is.value};
-    results = {is.output, is.logSum};
+    results = {is.output, is.logSum, is.statistics};
     if (isGradient) {
-      operands = {&is.outputGradient, &is.query, &is.key, &is.value, &is.output, &is.logSum};
+      operands = {&is.outputGradient, &is.query,  &is.key,       &is.value,
+                  &is.output,         &is.logSum, &is.statistics};
       results = {is.queryGradient, is.keyGradient, is.valueGradient};
     }
     if (!is.w.biasDimensions.empty())
@@ -411,7 +414,7 @@ TEST(CudaDnnAttention, TheSameBitsEveryTime) {
 }
 
 TEST(CudaDnnAttention, WhatItIsNotAsked) {
-  Wanted f32, depth, large, tail, keys, bias;
+  Wanted f32, depth, large, tail, keys, bias, dropout;
   f32.type = ElementType::f32;
   expectExecutes(f32, false, false);
   depth.depth = 12;
@@ -427,6 +430,8 @@ TEST(CudaDnnAttention, WhatItIsNotAsked) {
   expectExecutes(keys, true, false);
   bias.biasDimensions = {0};
   expectExecutes(bias, true, false);
+  dropout.dropoutRatio = 0.1;
+  expectExecutes(dropout, false, false);
   // Versions, and GPUs whose gradients come in any order.
   expectExecutes({}, true, true, {{"MPC_SIM_CC", "12.0"}});
   expectExecutes({}, true, false, {{"MPC_SIM_CC", "10.0"}});
@@ -447,13 +452,13 @@ TEST(CudaDnnAttention, Failures) {
               [](Attention &a) {
                 std::vector<Values> found;
                 ASSERT_TRUE(a.executes(false));
-                expectError("the attention of 'softmax1' by cuDNN 9.",
+                expectError("the attention operation of 'softmax1' by cuDNN 9.",
                             [&] { a.run(false, found); });
               },
               {{"MPC_SIM_FAULT", "dnn:1"}});
   onAttention({},
               [](Attention &a) {
-                expectError("cuDNN makes no plan for the attention of 'softmax1': "
+                expectError("cuDNN makes no plan for the attention operation of 'softmax1': "
                             "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
                             [&] { a.executes(false); });
               },

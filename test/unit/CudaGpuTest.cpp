@@ -1,6 +1,7 @@
 //===- CudaGpuTest.cpp - the runtime's GPU on the simulated driver --------------------------===//
 
 #include "CudaTestSupport.h"
+#include "runtime/cuda/Images.h"
 
 using namespace mpc::test;
 using mpc::cuda::Gpu;
@@ -29,6 +30,32 @@ TEST(CudaGpu, ParametersOfAKernel) {
     expectError(kOther, [&] { check({}); });
     expectError(kOther, [&] { check({8, 24, 8}); });
   });
+}
+
+// A cubin of the same major version, the newest that is not newer; else the newest PTX.
+TEST(CudaGpu, ImageOfAProgram) {
+  using Kind = mpc::ProgramImage::Kind;
+  mpc::Program program;
+  program.images = {{Kind::cubin, 70, {}}, {Kind::ptx, 70, {}},      {Kind::cubin, 75, {}},
+                    {Kind::cubin, 80, {}}, {Kind::cubin, 86, {}},    {Kind::cubin, 90, {}},
+                    {Kind::ptx, 80, {}},   {Kind::simulator, 70, {}}};
+  auto expect = [&](uint32_t gpu, Kind kind, uint32_t architecture) {
+    const mpc::ProgramImage &image = mpc::cuda::chooseImage(program, gpu, "a GPU");
+    EXPECT_EQ(image.kind, kind) << gpu;
+    EXPECT_EQ(image.architecture, architecture) << gpu;
+  };
+  expect(70, Kind::cubin, 70);
+  expect(72, Kind::cubin, 70);
+  expect(75, Kind::cubin, 75);
+  expect(89, Kind::cubin, 86);
+  expect(90, Kind::cubin, 90);
+  expect(120, Kind::ptx, 80);
+  program.images.erase(program.images.begin() + 3, program.images.begin() + 5);
+  expect(86, Kind::ptx, 80);
+  program.images.pop_back(); // the simulator's
+  program.images.pop_back();
+  expect(86, Kind::ptx, 70);
+  expectError("needs sm_70 or later", [&] { mpc::cuda::chooseImage(program, 61, "a GPU"); });
 }
 
 // The driver cannot tell: it is believed that all is well.

@@ -82,6 +82,15 @@ struct Tuned {
     workspace = gpu.allocate(library->workspaceBytes() + 1, "a test");
     library->use(workspace);
   }
+  void tune() {
+    tuning.enable();
+    prepare();
+  }
+  /// With what an earlier run has found.
+  void prepareWith(const TunedChoices &choices, bool isOn = false) {
+    tuning.use(choices);
+    isOn ? tune() : prepare();
+  }
   /// In microseconds, of a command as it runs now.
   double time(size_t index = 0) {
     return 1e3 * cuda::leastTime(gpu, stream, [&] { issue(*all[index]); });
@@ -133,6 +142,16 @@ constexpr const char *kConvolutionTimes =
     "cudnn-tf32:1,cudnn-bfloat16:1,cudnn-later:1,cudnn-winograd:1,cudnn-unordered:1,"
     "cudnn-generic:50,cudnn-generic-32:40,nothing:60";
 
+/// By another run of the same command, without timing anything.
+void expectFoundAgain(const Tuned &t, const char *text, float time) {
+  Tuned again(t.gpu, {*t.all[0]});
+  again.prepareWith(t.choices());
+  EXPECT_EQ(again.issued, 0);
+  EXPECT_EQ(again.library->executes(*again.all[0]), t.library->executes(*t.all[0]));
+  EXPECT_EQ(again.tuning.text(), text);
+  EXPECT_FLOAT_EQ(again.time(), time);
+}
+
 /// What tuning one product finds.
 TunedChoices tunedProduct(const char *times, const SimSettings &settings = {}) {
   // The test's process is another one: the choices come back through its memory.
@@ -141,8 +160,7 @@ TunedChoices tunedProduct(const char *times, const SimSettings &settings = {}) {
   onTuned(
       {product()},
       [&](Tuned &t) {
-        t.tuning.enable();
-        t.prepare();
+        t.tune();
         for (const auto &[where, ways] : t.choices())
           std::ofstream(file) << where.gpu << '\n'
                               << where.driver << ' ' << where.version << '\n'
@@ -182,8 +200,7 @@ TEST(CudaTuning, TheFastestProduct) {
   onTuned(
       {product()},
       [](Tuned &t) {
-        t.tuning.enable();
-        t.prepare();
+        t.tune();
         EXPECT_TRUE(t.library->executes(*t.all[0]));
         EXPECT_FLOAT_EQ(t.time(), 30);
         EXPECT_EQ(t.choice().size(), 128U);
@@ -202,27 +219,30 @@ TEST(CudaTuning, TheFastestConvolution) {
   onTuned(
       {convolution()},
       [](Tuned &t) {
-        t.tuning.enable();
-        t.prepare();
+        t.tune();
         EXPECT_FLOAT_EQ(t.time(), 40);
         EXPECT_EQ(t.choice(), "engine 0, knobs 2=32");
-        // Found again by engine and knobs.
-        Tuned again(t.gpu, {convolution()});
-        again.tuning.use(t.choices());
-        again.prepare();
-        EXPECT_EQ(again.issued, 0);
-        EXPECT_FLOAT_EQ(again.time(), 40);
-        EXPECT_EQ(again.tuning.text(), "1 convolution as tuned before");
+        expectFoundAgain(t, "1 convolution as tuned before", 40); // by engine and knobs
       },
       {}, kConvolutionTimes);
+}
+
+// An attention is none of the convolutions, though the same library executes them.
+TEST(CudaTuning, WorkIsNamed) {
+  Command attention;
+  attention.kind = CommandKind::attention;
+  EXPECT_STREQ(cuda::workName(attention), "attention operation");
+  attention.kind = CommandKind::attention_grad;
+  EXPECT_STREQ(cuda::workName(attention), "attention operation");
+  EXPECT_STREQ(cuda::workName(convolution()), "convolution");
+  EXPECT_STREQ(cuda::workName(product()), "product");
 }
 
 TEST(CudaTuning, TheFirstWayWinsATie) {
   onTuned(
       {product()},
       [](Tuned &t) {
-        t.tuning.enable();
-        t.prepare();
+        t.tune();
         EXPECT_TRUE(t.library->executes(*t.all[0]));
         EXPECT_NE(t.tuning.text().find(": 0 of them"), std::string::npos) << t.tuning.text();
         EXPECT_GT(t.library->workspaceBytes(), 0U); // the split one
@@ -234,18 +254,13 @@ TEST(CudaTuning, TheGeneratedKernel) {
   onTuned(
       {product()},
       [](Tuned &t) {
-        t.tuning.enable();
-        t.prepare();
+        t.tune();
         EXPECT_FALSE(t.library->executes(*t.all[0]));
         EXPECT_EQ(t.library->workspaceBytes(), 0U);
         EXPECT_FLOAT_EQ(t.time(), 10);
         EXPECT_EQ(t.choice(), cuda::kGenerated);
         EXPECT_NE(t.tuning.text().find("1 by generated kernels"), std::string::npos);
-        Tuned again(t.gpu, {product()});
-        again.tuning.use(t.choices());
-        again.prepare();
-        EXPECT_FALSE(again.library->executes(*again.all[0]));
-        EXPECT_EQ(again.tuning.text(), "1 product as tuned before");
+        expectFoundAgain(t, "1 product as tuned before", 10);
       },
       {}, kOtherTimes);
 }
@@ -257,10 +272,7 @@ TEST(CudaTuning, AChoiceIsUsedAgain) {
     std::string said = onTuned(
         {product()},
         [&](Tuned &t) {
-          t.tuning.use(choices);
-          if (isOn)
-            t.tuning.enable();
-          t.prepare();
+          t.prepareWith(choices, isOn);
           EXPECT_EQ(t.issued, 0);
           EXPECT_FLOAT_EQ(t.time(), 30);
           EXPECT_EQ(t.choices(), choices);
@@ -280,8 +292,7 @@ TEST(CudaTuning, AChoiceIsForOneGpuDriverAndLibrary) {
     std::string said = onTuned(
         {product()},
         [&](Tuned &t) {
-          t.tuning.use(choices);
-          t.prepare();
+          t.prepareWith(choices);
           EXPECT_FLOAT_EQ(t.time(), 50); // the first choice
           EXPECT_EQ(t.choices(), choices);
           EXPECT_EQ(t.tuning.text(), "");
@@ -297,9 +308,7 @@ TEST(CudaTuning, AChoiceIsForOneGpuDriverAndLibrary) {
     said = onTuned(
         {product()},
         [&](Tuned &t) {
-          t.tuning.use(choices);
-          t.tuning.enable();
-          t.prepare();
+          t.prepareWith(choices, /*isOn=*/true);
           EXPECT_FLOAT_EQ(t.time(), 10);
           EXPECT_EQ(t.choices().size(), 2U); // the other one is kept
         },
@@ -315,10 +324,7 @@ TEST(CudaTuning, AChoiceThatIsNoLongerOffered) {
     std::string said = onTuned(
         {product()},
         [&](Tuned &t) {
-          t.tuning.use(choices);
-          if (isOn)
-            t.tuning.enable();
-          t.prepare();
+          t.prepareWith(choices, isOn);
           EXPECT_FLOAT_EQ(t.time(), isOn ? 30 : 50);
         },
         {}, kProductTimes);
@@ -336,8 +342,7 @@ TEST(CudaTuning, StatesAreNotWritten) {
   onTuned(
       {state},
       [](Tuned &t) {
-        t.tuning.enable();
-        t.prepare();
+        t.tune();
         EXPECT_EQ(t.issued, 0);
         EXPECT_TRUE(t.choices().empty());
         EXPECT_FLOAT_EQ(t.time(), 50);
@@ -346,8 +351,7 @@ TEST(CudaTuning, StatesAreNotWritten) {
   onTuned(
       {state, product()},
       [](Tuned &t) {
-        t.tuning.enable();
-        t.prepare();
+        t.tune();
         for (size_t i : {0, 1})
           EXPECT_FLOAT_EQ(t.time(i), 30);
         EXPECT_EQ(t.tuning.text().substr(0, 15), "tuned 1 product");
@@ -363,8 +367,7 @@ TEST(CudaTuning, EqualProducts) {
     onTuned(
         {product(), isOther ? other : product()},
         [&](Tuned &t) {
-          t.tuning.enable();
-          t.prepare();
+          t.tune();
           EXPECT_EQ(t.choices().begin()->second.size(), isOther ? 2U : 1U);
           EXPECT_EQ(t.tuning.text().substr(0, 15), isOther ? "tuned 2 product" : "tuned 1 product");
           for (size_t i : {0, 1})
@@ -375,14 +378,10 @@ TEST(CudaTuning, EqualProducts) {
 
 // What is declined is no choice; all else that fails ends the run.
 TEST(CudaTuning, Failures) {
-  auto tune = [](Tuned &t) {
-    t.tuning.enable();
-    t.prepare();
-  };
   std::string said = onTuned(
       {product()},
       [&](Tuned &t) {
-        tune(t);
+        t.tune();
         EXPECT_FLOAT_EQ(t.time(), 30);
       },
       {{"MPC_SIM_FAULT", "blas-unsupported:1"}}, kProductTimes);
@@ -392,7 +391,7 @@ TEST(CudaTuning, Failures) {
       [&](Tuned &t) {
         expectError("the matrix product of 'fc' by cuBLASLt 12.9 failed: "
                     "CUBLAS_STATUS_EXECUTION_FAILED",
-                    [&] { tune(t); });
+                    [&] { t.tune(); });
       },
       {{"MPC_SIM_FAULT", "blas:4"}}, kProductTimes);
   onTuned(
@@ -400,7 +399,7 @@ TEST(CudaTuning, Failures) {
       [&](Tuned &t) {
         expectError("the convolution of 'conv8' by cuDNN 9.10 failed: "
                     "CUDNN_STATUS_EXECUTION_FAILED",
-                    [&] { tune(t); });
+                    [&] { t.tune(); });
       },
       {{"MPC_SIM_FAULT", "dnn:3"}}, kConvolutionTimes);
   onTuned( // three operands before
@@ -408,7 +407,7 @@ TEST(CudaTuning, Failures) {
       [&](Tuned &t) {
         expectError("not enough GPU memory: the workspace that --tune times NVIDIA's libraries "
                     "with needs ",
-                    [&] { tune(t); });
+                    [&] { t.tune(); });
       },
       {{"MPC_SIM_FAULT", "alloc:4"}}, kProductTimes);
 }
@@ -421,6 +420,14 @@ std::vector<Command> convolutions() {
   for (int64_t features = 1; features <= 6; ++features)
     commands.push_back(convolution(features));
   return commands;
+}
+
+/// More calls of a kind than plans are tried.
+std::string faultsOf(const std::string &kind) {
+  std::string faults;
+  for (int call = 1; call <= 20; ++call)
+    faults += (call == 1 ? "" : ",") + kind + ":" + std::to_string(call);
+  return faults;
 }
 } // namespace
 
@@ -458,9 +465,7 @@ TEST(CudaTuning, PlansAreMadeSideBySide) {
 // done.
 TEST(CudaTuning, PlansThatFailSideBySide) {
   SimSettings settings{{"MPC_SIM_PLAN_MILLISECONDS", "10"}};
-  std::string faults;
-  for (int plan = 1; plan <= 20; ++plan)
-    faults += (plan == 1 ? "plan-memory:" : ",plan-memory:") + std::to_string(plan);
+  std::string faults = faultsOf("plan-memory");
   settings.emplace_back("MPC_SIM_FAULT", faults.c_str());
   onTuned(
       convolutions(),
@@ -469,9 +474,7 @@ TEST(CudaTuning, PlansThatFailSideBySide) {
                     [&] { t.prepare(); });
       },
       settings, kConvolutionTimes);
-  faults.clear();
-  for (int plan = 1; plan <= 20; ++plan)
-    faults += (plan == 1 ? "plan:" : ",plan:") + std::to_string(plan);
+  faults = faultsOf("plan");
   settings.back().second = faults.c_str();
   std::string said = onTuned(
       convolutions(),

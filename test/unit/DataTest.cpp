@@ -30,6 +30,7 @@ std::vector<float> ramp(size_t count) {
 
 TEST(Names, AreQuotedForMessages) {
   EXPECT_EQ(quote("caf\u00e9 'n' \\ \n\x1b"), "'caf\u00e9 \\'n\\' \\\\ \\n\\x1b'");
+  EXPECT_EQ(quote("a\u009b31m"), "'a\\xc2\\x9b31m'"); // what a terminal obeys, in UTF-8
   // Overlong, a surrogate, beyond U+10FFFF, cut off, a lone continuation.
   for (const char *bad : {"\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\x80"})
     EXPECT_FALSE(isUtf8(bad)) << quote(bad);

@@ -1,11 +1,12 @@
 //===- GpuProductTest.cpp - generated matrix products and convolutions on the simulator -----===//
 //
-// Every case against its definition in doubles; for sm_80 (halves on tensor cores) and sm_70
-// (everything in f32 registers).
+// Every case against its definition in doubles; for sm_80 (halves on tensor cores), sm_75 and sm_70
+// (f16 on tensor cores, each with another instruction; everything else in f32 registers).
 //
 //===--------------------------------------------------------------------------------------===//
 
 #include "ProductRunner.h"
+#include "llvm/Support/FileSystem.h"
 
 using namespace mpc::test;
 
@@ -41,9 +42,11 @@ struct Commands {
             attributes + "} : (" + list + ") -> " + result + "\n  return %r : " + result + "\n}\n";
   }
 
-  /// All of them, as they are for both kinds of GPUs.
+  /// All of them, as they are for every kind of GPUs.
   void expectRight() const {
-    for (const char *gpu : {"native", "sm_70"}) {
+    for (const char *gpu : {"native", "sm_75", "sm_70"}) {
+      if (gpu == std::string("sm_75") && text.find("xf16") == text.npos)
+        continue; // as sm_70
       KernelRunner runner(text, gpu);
       ASSERT_TRUE(runner.ok()) << text;
       int found = 0;
@@ -224,9 +227,44 @@ TEST(GpuProduct, PhasesOfTheStride) {
 TEST(GpuProduct, Dilations) {
   Conv{2, 1, 6, 8, {9, 10}, {3, 3}, {1, 2}, {2, 2, 2, 2}, {2, 3}}.expectRight();
 }
-TEST(GpuProduct, GroupsAndDepthwise) {
+TEST(GpuProduct, Groups) {
   Conv{2, 2, 16, 24, {6, 5}, {3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}}.expectRight();
+  Conv{1, 6, 6, 30, {6, 6}, {3, 3}, {2, 1}, {1, 1, 1, 1}, {1, 1}}.expectRight();
+}
+// Every channel by itself: channels that are accesses of several widths, some features each, a
+// stride with phases and one without, dilation, large filters, one and three dimensions.
+TEST(GpuProduct, Depthwise) {
+  Conv{2, 16, 16, 16, {9, 10}, {3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}}.expectRight();
   Conv{2, 5, 5, 10, {6, 6}, {3, 3}, {2, 1}, {1, 1, 1, 1}, {1, 1}}.expectRight();
+  Conv{2, 12, 12, 24, {8, 8}, {3, 3}, {2, 2}, {1, 1, 1, 1}, {1, 1}}.expectRight();
+  Conv{1, 9, 9, 27, {8, 7}, {3, 2}, {2, 3}, {0, 1, 1, 0}, {2, 1}}.expectRight();
+  Conv{1, 6, 6, 6, {9, 8}, {7, 7}, {1, 1}, {3, 3, 3, 3}, {1, 1}}.expectRight();
+  Conv{2, 8, 8, 16, {6, 7}, {1, 1}, {1, 1}, {0, 0, 0, 0}, {1, 1}}.expectRight();
+  Conv{3, 8, 8, 8, {17}, {7}, {2}, {3, 3}, {1}}.expectRight();
+  Conv{1, 8, 8, 8, {4, 5, 6}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1, 1, 1, 1}, {1, 1, 1}}.expectRight();
+}
+// Threads are along channels and pixels, not in tiles; the filter's gradient is split.
+TEST(GpuProduct, DepthwiseGrids) {
+  Conv conv{4, 40, 40, 40, {24, 24}, {3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}};
+  Commands commands;
+  for (const char *type : {"f16", "f32", "f64"})
+    conv.addTo(commands, true, type, type[1] == '1', type[1] == '3');
+  commands.expectRight();
+  KernelRunner runner(commands.text);
+  auto products = mpc::gpu::distinctLibraryCommands(*runner.module);
+  ASSERT_EQ(products.size(), 9u);
+  for (auto [i, product] : llvm::enumerate(products)) {
+    bool isGradient = i % 3 == 2;
+    auto functions = mpc::gpu::productFunctions(product);
+    EXPECT_EQ(functions.size(), isGradient ? 2u : 1u);
+    EXPECT_LE(functions[0].sharedBytes, mpc::gpu::kSharedBytes);
+    // A thread has 4 channels (of f64 2) of 4 pixels.
+    int64_t pixels = 4 * 24 * 24, threads = pixels / 4 * (i < 6 ? 10 : 20);
+    if (isGradient)
+      EXPECT_GT(mpc::gpu::productGrid(product).splits, 1);
+    else
+      EXPECT_EQ(functions[0].grid, (threads + 255) / 256);
+  }
 }
 TEST(GpuProduct, PointwiseConvolution) {
   Conv{2, 1, 16, 24, {4, 6}, {1, 1}, {1, 1}, {0, 0, 0, 0}, {1, 1}}.expectRight();
@@ -307,6 +345,35 @@ TEST(GpuProduct, GradientInALibrarysOrder) {
   KernelRunner runner(commands.text);
   for (mlir::Operation *op : mpc::gpu::distinctLibraryCommands(*runner.module))
     EXPECT_FALSE(mpc::gpu::productFunctions(op).back().afterLibrary);
+}
+
+// Architectures share a text where they have the same instructions: with a product of f16 sm_70,
+// sm_75 and sm_80 begin one each, without it sm_70 and sm_80.
+TEST(GpuProduct, TextsOfArchitectures) {
+  if (!llvm::sys::fs::can_execute(MPC_TEST_PTXAS))
+    GTEST_SKIP() << "ptxas is not here: scripts/test.sh installs it";
+  llvm::SmallString<128> cache;
+  ASSERT_FALSE(llvm::sys::fs::createUniqueDirectory("mpc-cache", cache));
+  setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  for (auto [type, texts] : {std::pair("f16", 3u), std::pair("f32", 2u)}) {
+    Commands commands;
+    Matmul{0, 40, 24, 32, type, type, false, false, false, false}.addTo(commands);
+    KernelRunner runner(commands.text);
+    ASSERT_TRUE(runner.ok());
+    mpc::CudaTargetOptions options;
+    options.architectures = {90, 75, 70, 80, 72};
+    std::vector<mpc::KernelResources> resources; // of a text's first architecture
+    auto images = mpc::compileDeviceImages(*runner.module, options, &resources);
+    ASSERT_TRUE(static_cast<bool>(images)) << llvm::toString(images.takeError());
+    EXPECT_EQ(resources.size(), texts) << type;
+    std::vector<unsigned> cubins;
+    for (const mpc::DeviceImage &image : *images)
+      if (image.kind == mpc::DeviceImage::cubin)
+        cubins.push_back(image.architecture);
+    EXPECT_EQ(cubins, (std::vector<unsigned>{70, 72, 75, 80, 90}));
+  }
+  unsetenv("XDG_CACHE_HOME");
+  llvm::sys::fs::remove_directories(cache);
 }
 
 // Names are made from the content, whatever node a command came from; nothing without elements is

@@ -102,6 +102,11 @@ TEST(Npy, NamesWhatIsWrongWithAFile) {
   EXPECT_CONTAINS(refused(npy(dictionary("<f4", "(99999999999999999999,)"), "")), "63 bits");
   EXPECT_CONTAINS(refused(npy("{'descr': '<f4', 'shape': (1,)", "1234")), "expected");
   EXPECT_CONTAINS(refused(npy("{'descr': '<f4', 'shape': (1,)}", "1234")), "'fortran_order'");
+  std::string described = dictionary("<f4", "(1,)");
+  for (const char *padding : {"", "\n", "   \n"})
+    EXPECT_EQ(refused(npy(described + padding, "1234")), "") << padding;
+  for (const std::string &behind : {std::string(1, '\0'), std::string(" x\n"), described})
+    EXPECT_CONTAINS(refused(npy(described + behind, "1234")), "behind the dictionary") << behind;
   std::string future = good;
   future[6] = 9;
   EXPECT_CONTAINS(refused(future), "version 9");

@@ -19,7 +19,7 @@ const unsigned char kData[256] = {};
 
 json good() {
   return json::parse(
-      R"({"abi": 4, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
+      R"({"abi": 5, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
     "cpu": "x86-64", "loss_scale_mode": "dynamic", "batch": 4, "classes": 10, "batch_axis": {"x": 0, "labels": 0}, "output_samples": {"y": [1, 2]}, "index_limit": {"ids": 7},
     "notes": ["a note"], "regions": {"states": 4096, "inputs": 4096, "arena": 8192, "outputs": 64},
     "tensors": [{"name": "w", "role": "parameter", "type": "f32", "shape": [4, 8], "buffer": ["states", 0], "initial": [64, 128], "initial_type": "f32"},
@@ -196,7 +196,7 @@ TEST(Program, LoadsGroups) {
 }
 
 /// Attention over 2 samples of 5 queries and 3 keys with 2 heads, and its gradient, beside a mask
-/// of the keys.
+/// of the keys and dropout of the weights.
 json attentionForGpu() {
   json table = goodForGpu();
   json commands = json::array();
@@ -205,8 +205,10 @@ json attentionForGpu() {
     const std::map<std::string, std::pair<const char *, std::vector<int>>> tensors = {
         {"query", {"f16", {2, 5, 2, 4}}}, {"key", {"f16", {2, 3, 2, 4}}},
         {"value", {"f16", {2, 3, 2, 6}}}, {"output", {"f16", {2, 5, 2, 6}}},
-        {"rows", {"f32", {2, 2, 5}}},     {"mask", {"f32", {2, 3}}}};
+        {"rows", {"f32", {2, 2, 5}}},     {"statistics", {"f32", {2, 2, 2, 5}}},
+        {"mask", {"f32", {2, 3}}},        {"state", {"i64", {2}}}};
     json made{{"kind", kind}, {"node", "scores"}, {"scale", 0.5}, {"bias_dimensions", {0, 3}}};
+    made["dropout_ratio"] = 0.25;
     made["functions"] = json::parse(R"([{"symbol": "a", "grid": 7, "block": 128}])");
     for (const auto &[list, names] : {std::pair("operands", operands), {"results", results}})
       for (const std::string &name : names) {
@@ -217,9 +219,12 @@ json attentionForGpu() {
       }
     commands.push_back(made);
   };
-  command("attention", {"query", "key", "value", "mask"}, {"output", "rows"});
-  command("attention_grad", {"output", "query", "key", "value", "output", "rows", "mask"},
-          {"query", "key", "value"});
+  command("attention", {"query", "key", "value", "mask", "state", "state"},
+          {"output", "rows", "statistics"});
+  command(
+      "attention_grad",
+      {"output", "query", "key", "value", "output", "rows", "statistics", "mask", "state", "state"},
+      {"query", "key", "value"});
   table["entries"]["gradients"]["commands"] = commands;
   return table;
 }
@@ -237,6 +242,7 @@ TEST(Program, LoadsAttention) {
       {"/0/operands/2", "{}", "missing"},
       {"/0/operands", "[]", "missing"},
       {"/0/results/1/type", "\"f16\"", "of f16 instead of"},
+      {"/0/results/2/shape", "[2, 2, 5]", "instead of [2, 2, 2, 5]"},
       {"/0/results/0/shape", "[2, 5, 2, 4]", "instead of [2, 5, 2, 6]"},
       {"/0/bias_dimensions", "[0]", "instead of [2]"},
       {"/0/bias_dimensions", "[3, 0]", "wrong dimensions"},
@@ -245,6 +251,12 @@ TEST(Program, LoadsAttention) {
       {"/0/buffers/1", "[\"arena\", 0]", "the buffers are not those"},
       {"/1/results/2/shape", "[2, 3, 2, 4]", "instead of [2, 3, 2, 6]"},
       {"/1/operands/5/shape", "[2, 5, 2]", "instead of [2, 2, 5]"},
+      {"/1/operands/6/type", "\"f16\"", "of f16 instead of"},
+      {"/0/operands/4/shape", "[4]", "[4] of i64 instead of [2] of i64"},
+      {"/0/operands/4/type", "\"f32\"", "[2] of f32 instead of [2] of i64"},
+      {"/0/dropout_ratio", "1", "dropout with a ratio of 1"},
+      {"/0/dropout_ratio", "-0.5", "dropout with a ratio of -0.5"},
+      {"/0/dropout_ratio", "0", "missing"},
   };
   for (const Change &c : changes) {
     json table = attentionForGpu();

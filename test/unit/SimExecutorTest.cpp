@@ -280,9 +280,9 @@ TEST(SimExecutor, TensorCores) {
   for (int i = 0; i < 16; ++i)
     for (int j = 0; j < 8; ++j)
       b[i][j] = small(11 * i + 2 * j), c[i][j] = small(i + 13 * j);
-  for (int type : {MPC_SIM_F16, MPC_SIM_BF16}) {
+  for (int type : {MPC_SIM_M16N8K16_F16, MPC_SIM_M16N8K16_BF16}) {
     auto half = [&](float value) -> uint32_t {
-      return type == MPC_SIM_F16 ? f16(value) : mpc_sim_round_bf16(value);
+      return type == MPC_SIM_M16N8K16_F16 ? f16(value) : mpc_sim_round_bf16(value);
     };
     for (int lane = 0; lane < 32; ++lane) {
       uint32_t *words = data.data() + lane * kWords;
@@ -300,12 +300,12 @@ TEST(SimExecutor, TensorCores) {
         std::memcpy(&words[6 + i], &c[i < 2 ? group : group + 8][place * 2 + (i & 1)], 4);
     }
     auto kernel = [](void **parameters) {
-      mpc_sim_multiply(MPC_SIM_F16, argument(parameters) + mpc_sim_tid_x() * kWords);
+      mpc_sim_multiply(MPC_SIM_M16N8K16_F16, argument(parameters) + mpc_sim_tid_x() * kWords);
     };
     auto kernelBf16 = [](void **parameters) {
-      mpc_sim_multiply(MPC_SIM_BF16, argument(parameters) + mpc_sim_tid_x() * kWords);
+      mpc_sim_multiply(MPC_SIM_M16N8K16_BF16, argument(parameters) + mpc_sim_tid_x() * kWords);
     };
-    Launch launch{type == MPC_SIM_F16 ? +kernel : +kernelBf16, 1, 32};
+    Launch launch{type == MPC_SIM_M16N8K16_F16 ? +kernel : +kernelBf16, 1, 32};
     ASSERT_EQ(runOn(data, launch), "");
     for (int lane = 0; lane < 32; ++lane)
       for (int i = 0; i < 4; ++i) {
@@ -316,6 +316,95 @@ TEST(SimExecutor, TensorCores) {
         std::memcpy(&got, &data[lane * kWords + i], 4);
         EXPECT_EQ(got, want) << lane << " " << i;
       }
+  }
+}
+
+// m16n8k8 and m8n8k4 with f16, likewise.
+TEST(SimExecutor, TensorCoresBeforeSm80) {
+  // Small integers as halves.
+  auto small = [](int i) { return i % 5 - 2; };
+  auto half = [](int value) -> uint32_t {
+    return (std::abs(value) == 2 ? 0x4000 : value ? 0x3c00 : 0) | (value < 0 ? 0x8000 : 0);
+  };
+  static uint32_t kind;
+  constexpr uint32_t kMost = 12;
+  auto kernel = [](void **parameters) {
+    mpc_sim_multiply(kind, argument(parameters) + mpc_sim_tid_x() * kMost);
+  };
+  auto put = [&](uint32_t *words, int i, int value) {
+    words[i / 2] = (i & 1 ? words[i / 2] : 0) | half(value) << (i & 1) * 16;
+  };
+  auto putSum = [](uint32_t &word, int value) {
+    float number = float(value);
+    std::memcpy(&word, &number, 4);
+  };
+  auto sum = [](uint32_t word) {
+    float number;
+    std::memcpy(&number, &word, 4);
+    return number;
+  };
+  auto a = [&](int product, int row, int k) { return small(product + 3 * row + 7 * k); };
+  auto b = [&](int product, int k, int column) { return small(2 * product + 11 * k + column); };
+  auto c = [&](int product, int row, int column) { return small(product + row + 2 * column); };
+  auto expected = [&](int product, int row, int column, int depth) {
+    int total = c(product, row, column);
+    for (int k = 0; k < depth; ++k)
+      total += a(product, row, k) * b(product, k, column);
+    return float(total);
+  };
+  std::vector<uint32_t> data(32 * kMost);
+
+  kind = MPC_SIM_M16N8K8;
+  auto ofSums = [&](auto &&function) {
+    for (int lane = 0; lane < 32; ++lane)
+      for (int i = 0; i < 4; ++i)
+        function(lane, i, i < 2 ? lane >> 2 : (lane >> 2) + 8, lane % 4 * 2 + (i & 1));
+  };
+  for (int lane = 0; lane < 32; ++lane) {
+    uint32_t *words = data.data() + lane * kMost;
+    int group = lane >> 2, place = lane % 4;
+    for (int i = 0; i < 4; ++i) // a_i
+      put(words, i, a(0, i < 2 ? group : group + 8, place * 2 + (i & 1)));
+    for (int i = 0; i < 2; ++i) // b_i
+      put(words + 2, i, b(0, place * 2 + i, group));
+  }
+  ofSums([&](int lane, int i, int row, int column) {
+    putSum(data[lane * kMost + 3 + i], c(0, row, column));
+  });
+  ASSERT_EQ(runOn(data, {kernel, 1, 32}), "");
+  ofSums([&](int lane, int i, int row, int column) {
+    EXPECT_EQ(sum(data[lane * kMost + i]), expected(0, row, column, 8)) << lane << " " << i;
+  });
+
+  // Four products, each of four lanes below 16 and four above, with both orders of both sides.
+  auto ofQuads = [&](auto &&function) {
+    for (int lane = 0; lane < 32; ++lane)
+      for (int i = 0; i < 8; ++i) {
+        int row = (lane & 1) + (i & 2), column = (i & 4) + (lane & 2) + (i & 1);
+        function(lane, i, lane % 16 / 4, lane < 16 ? row : row + 4, column);
+      }
+  };
+  for (int orders = 0; orders < 4; ++orders) {
+    bool columnA = orders & 1, rowB = orders & 2;
+    kind = MPC_SIM_M8N8K4 + (columnA ? MPC_SIM_COLUMN_A : 0) + (rowB ? MPC_SIM_ROW_B : 0);
+    for (int lane = 0; lane < 32; ++lane) {
+      uint32_t *words = data.data() + lane * kMost;
+      int product = lane % 16 / 4, place = lane % 4, further = lane < 16 ? 0 : 4;
+      for (int i = 0; i < 4; ++i) {
+        put(words, i,
+            columnA ? a(product, i + further, place) : a(product, place + further, i)); // a_i
+        put(words + 2, i,
+            rowB ? b(product, place, i + further) : b(product, i, place + further)); // b_i
+      }
+    }
+    ofQuads([&](int lane, int i, int product, int row, int column) {
+      putSum(data[lane * kMost + 4 + i], c(product, row, column));
+    });
+    ASSERT_EQ(runOn(data, {kernel, 1, 32}), "");
+    ofQuads([&](int lane, int i, int product, int row, int column) {
+      EXPECT_EQ(sum(data[lane * kMost + i]), expected(product, row, column, 4))
+          << orders << " " << lane << " " << i;
+    });
   }
 }
 

@@ -26,9 +26,13 @@ public:
       close(file);
   }
 
-  /// "native" stands for sm_80; every other name for sm_70, which does not round to bf16 itself.
+  /// For sm_NN; "native" stands for sm_80, other names for sm_70, which does not round to bf16.
   std::string compile(mlir::ModuleOp module, const std::string &cpu) {
-    auto bytes = compileForSimulator(module, cpu == "native" ? 80 : 70);
+    unsigned architecture = cpu == "native" ? 80 : 70;
+    llvm::StringRef number(cpu);
+    if (number.consume_front("sm_") && number.getAsInteger(10, architecture))
+      return cpu + " is no architecture";
+    auto bytes = compileForSimulator(module, architecture);
     if (!bytes)
       return llvm::toString(bytes.takeError());
     file = memfd_create("kernels", 0);

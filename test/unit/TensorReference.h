@@ -51,6 +51,16 @@ inline void philox(uint32_t c[4], uint32_t k0, uint32_t k1) {
   }
 }
 
+/// Element `index` of mpc.random_uniform.
+inline double randomUniform(const Tensor &state, uint64_t operatorId, uint64_t seed,
+                            int64_t index) {
+  uint64_t run = int64_t(state.data[0]), micro = int64_t(state.data[1]), block = index / 4;
+  uint32_t counter[4] = {uint32_t(block), uint32_t(block >> 32), uint32_t(micro),
+                         uint32_t(micro >> 32)};
+  philox(counter, uint32_t(run) ^ uint32_t(seed), uint32_t(operatorId));
+  return double(counter[index % 4] >> 8) * 0x1p-24;
+}
+
 class Reference {
   using Index = std::vector<int64_t>;
   llvm::DenseMap<mlir::Value, Tensor> values;
@@ -345,13 +355,8 @@ class Reference {
       for (int64_t i = 0; i < n; ++i)
         out.data[i] = unravel(i, out.shape)[iota.getAxis()];
     } else if (auto r = dyn_cast<RandomUniformOp>(op)) {
-      for (int64_t i = 0; i < n; ++i) {
-        uint64_t run = int64_t(in(0).data[0]), micro = int64_t(in(0).data[1]), block = i / 4;
-        uint32_t counter[4] = {uint32_t(block), uint32_t(block >> 32), uint32_t(micro),
-                               uint32_t(micro >> 32)};
-        philox(counter, uint32_t(run) ^ uint32_t(r.getSeed()), uint32_t(r.getOperatorId()));
-        out.data[i] = double(counter[i % 4] >> 8) * 0x1p-24;
-      }
+      for (int64_t i = 0; i < n; ++i)
+        out.data[i] = randomUniform(in(0), r.getOperatorId(), r.getSeed(), i);
     } else if (auto r = dyn_cast<ReduceOp>(op)) {
       double start = r.getKind() == ReductionKind::sum       ? 0
                      : r.getKind() == ReductionKind::product ? 1

@@ -18,6 +18,8 @@ constexpr int64_t kHalfBytes = 2, kPieceElements = kAccessBytes / kHalfBytes;
 // Columns of the sums that a block keeps, per side, and words of its fixed rows in a thread's
 // registers.
 constexpr int64_t kMostSums = 128, kMostFixedWords = 64;
+// What drawing a mask takes of the latter.
+constexpr int64_t kDropoutWords = 8;
 
 void Attention::setBias(RankedTensorType type, ArrayRef<int64_t> dimensions) {
   bias = type;
@@ -43,19 +45,26 @@ static int64_t chunkOf(int64_t columns, int64_t count) {
   return llvm::alignTo(divideCeil(columns, count), kColumnUnit);
 }
 
+/// Dropout where every score draws its number by itself (AttentionDropout.cpp).
+static bool drawsByItself(const Attention &attention) {
+  return attention.dropoutRatio && attention.keys % 4 != 0;
+}
+
 //   A thread keeps chunk / 2 sums of each side. Those of two sides leave few registers: where
-//   elements do not come in fours, which takes more of them, blocks have half as many.
+//   elements, or the numbers of a mask, do not come in fours, which takes more of them, and beside
+//   a mask of the widest heads, blocks have half as many.
 AttentionChunks attentionChunks(const Attention &attention, AttentionPass pass) {
   bool ofDepth = pass != AttentionPass::forward, ofWidth = pass != AttentionPass::queries;
   int64_t columns = std::max(ofDepth ? attention.depth : 0, ofWidth ? attention.width : 0);
-  bool isScattered = attention.depth % 4 != 0 || attention.width % 4 != 0;
+  bool isScattered = attention.depth % 4 != 0 || attention.width % 4 != 0 ||
+                     drawsByItself(attention) || (attention.dropoutRatio && columns > 192);
   int64_t count =
       divideCeil(columns, ofDepth && ofWidth && isScattered ? kMostSums / 2 : kMostSums);
   return {ofDepth ? chunkOf(attention.depth, count) : 0,
           ofWidth ? chunkOf(attention.width, count) : 0, count};
 }
 
-AttentionPlan::AttentionPlan(const Attention &attention, AttentionPass pass) {
+AttentionPlan::AttentionPlan(const Attention &attention, AttentionPass pass, Mma mma) {
   AttentionChunks chunks = attentionChunks(attention, pass);
   bool isForward = pass == AttentionPass::forward;
   int64_t widest = std::max(attention.depth, attention.width);
@@ -76,18 +85,24 @@ AttentionPlan::AttentionPlan(const Attention &attention, AttentionPass pass) {
     words += chunkOf(attention.width, 1) / 4;
   bool isFull = pass == AttentionPass::keys && widest > 64;
   sharedBytes = columns * tiles;
-  fixed = words <= kMostFixedWords && !isFull                    ? inRegisters
+  // Drawing a mask takes registers, too.
+  int64_t most = kMostFixedWords - (attention.dropoutRatio ? kDropoutWords : 0);
+  bool fits = words <= (drawsByItself(attention) ? most : kMostFixedWords);
+  fixed = fits && !isFull                                        ? inRegisters
           : sharedBytes + kAttentionRows * tiles <= kSharedBytes ? inSharedMemory
                                                                  : inMemory;
   if (fixed == inSharedMemory)
     sharedBytes += kAttentionRows * tiles;
+  // Two lanes have each word of m8n8k4; a block has the same shared memory on every GPU.
+  if (fixed == inRegisters && mma == Mma::m8n8k4 && 2 * words > most)
+    fixed = inMemory;
 }
 
 static int64_t sharedBytes(const Attention &attention, AttentionPass pass) {
   AttentionChunks chunks = attentionChunks(attention, pass);
   int64_t bytes = registerTilesBytes(std::max(chunks.depth, chunks.width));
   if (hasTensorCores(attention.element))
-    bytes = std::max(bytes, AttentionPlan(attention, pass).sharedBytes);
+    bytes = std::max(bytes, AttentionPlan(attention, pass, Mma::m16n8k16).sharedBytes);
   return bytes;
 }
 
@@ -108,6 +123,8 @@ static std::string nameOf(const Attention &attention) {
     for (int64_t stride : attention.biasStrides)
       to << "," << stride;
   }
+  if (attention.dropoutRatio)
+    to << ",dropout," << llvm::bit_cast<uint64_t>(*attention.dropoutRatio);
   llvm::raw_string_ostream text(name);
   text << (isForward ? "attention_" : "attention_grad_") << attention.batch * attention.heads << "x"
        << attention.queries << "x" << attention.keys << "x" << attention.depth << "x"
@@ -129,7 +146,10 @@ SmallVector<Function, 3> attentionFunctions(const Attention &attention) {
   if (attention.kind == AttentionKind::forward) {
     if (attention.queries == 0)
       return {};
-    return {pass(name, AttentionPass::forward, attention.queries)};
+    Function statistics{name + "$statistics", divideCeil(all * attention.queries, kBlockThreads),
+                        kBlockThreads};
+    statistics.afterLibrary = true;
+    return {pass(name, AttentionPass::forward, attention.queries), statistics};
   }
   SmallVector<Function, 3> functions;
   if (attention.queries)
@@ -155,15 +175,18 @@ static func::FuncOp frameOf(OpBuilder &b, Location loc, const Attention &a) {
   };
   Type q = matrix(a.queries, a.depth), k = matrix(a.keys, a.depth), v = matrix(a.keys, a.width),
        o = matrix(a.queries, a.width),
-       l = RankedTensorType::get({a.batch, a.heads, a.queries}, b.getF32Type());
+       l = RankedTensorType::get({a.batch, a.heads, a.queries}, b.getF32Type()),
+       statistics = RankedTensorType::get({2, a.batch, a.heads, a.queries}, b.getF32Type());
   bool isForward = a.kind == AttentionKind::forward;
-  SmallVector<Type> operands{q, k, v}, results{o, l};
+  SmallVector<Type> operands{q, k, v}, results{o, l, statistics};
   if (!isForward) {
-    operands = {o, q, k, v, o, l};
+    operands = {o, q, k, v, o, l, statistics};
     results = {q, k, v};
   }
   if (a.bias)
     operands.push_back(a.bias);
+  if (a.dropoutRatio)
+    operands.append(2, RankedTensorType::get({2}, b.getI64Type()));
   auto frame = func::FuncOp::create(b, loc, "attention", b.getFunctionType(operands, results));
   frame.setPrivate();
   SmallVector<int64_t> aliases(results.size(), -1);
@@ -175,15 +198,15 @@ static func::FuncOp frameOf(OpBuilder &b, Location loc, const Attention &a) {
 }
 
 LogicalResult emitAttention(OpBuilder &builder, Location loc, const Attention &attention,
-                            bool tensorCores) {
+                            unsigned architecture) {
   SmallVector<Function, 3> functions = attentionFunctions(attention);
   if (functions.empty())
     return success();
-  tensorCores &= hasTensorCores(attention.element);
+  Mma mma = mmaOf(architecture, attention.element);
   func::FuncOp frame = frameOf(builder, loc, attention);
   LogicalResult done = attention.kind == AttentionKind::forward
-                           ? emitAttentionForward(frame, attention, functions.front(), tensorCores)
-                           : emitAttentionGradient(frame, attention, functions, tensorCores);
+                           ? emitAttentionForward(frame, attention, functions, mma)
+                           : emitAttentionGradient(frame, attention, functions, mma);
   frame.erase();
   return done;
 }

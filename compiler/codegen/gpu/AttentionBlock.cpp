@@ -3,7 +3,6 @@
 #include "compiler/codegen/gpu/EmitAttention.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "llvm/Support/MathExtras.h"
-#include <limits>
 
 using namespace mlir;
 
@@ -29,16 +28,30 @@ Affine AttentionBlock::at(int64_t rows, int64_t columns, const Affine &row,
 }
 
 /// What the function only reads, once for every index.
-Value AttentionBlock::load(Value pointer, const Affine &index) {
+Value AttentionBlock::load(Value pointer, const Affine &index, Type type) {
   Value &known = loaded[{pointer.getAsOpaquePointer(), index}];
   if (!known)
-    known = e.load(pointer, e.here().getF32Type(), index);
+    known = e.load(pointer, type ? type : e.here().getF32Type(), index);
   return known;
 }
 
-Value AttentionBlock::perQuery(Value pointer, const Affine &query) {
-  Affine index = headIndex() * attention.queries + e.clamped(query, attention.queries);
+Value AttentionBlock::perQuery(Value pointer, const Affine &query, int64_t plane) {
+  Affine index = headIndex() * attention.queries + e.clamped(query, attention.queries) +
+                 Affine(plane * allQueries());
   return load(pointer, index);
+}
+
+/// The first of those that are not always there.
+static unsigned extraOperand(const Attention &attention) {
+  return attention.kind == AttentionKind::forward ? 3 : 7;
+}
+
+RandomStream AttentionBlock::randomStream() {
+  unsigned state = extraOperand(attention) + (attention.bias ? 1 : 0);
+  auto element = [&](unsigned operand, int64_t at) {
+    return load(e.arguments[operand], Affine(at), e.here().getI64Type());
+  };
+  return {element(state, 0), element(state, 1), element(state + 1, 0), element(state + 1, 1)};
 }
 
 Value AttentionBlock::score(Value sum, const Affine &row, const Affine &column) {
@@ -50,17 +63,8 @@ Value AttentionBlock::score(Value sum, const Affine &row, const Affine &column) 
          key = e.clamped(byKeys ? row : column, attention.keys);
   const std::array<int64_t, 4> &strides = attention.biasStrides;
   Affine index = batch * strides[0] + head * strides[1] + query * strides[2] + key * strides[3];
-  constexpr unsigned kForwardBias = 3, kGradientBias = 6;
-  bool isForward = attention.kind == AttentionKind::forward;
-  Value bias = load(e.arguments[isForward ? kForwardBias : kGradientBias], index);
-  Value score = math::FmaOp::create(e.here(), e.loc, sum, scale, bias);
-  // -∞ stays: comparing and choosing leaves NaN as it is, too.
-  Value isFinite = arith::CmpFOp::create(e.here(), e.loc, arith::CmpFPredicate::OGT, score,
-                                         f32(-std::numeric_limits<float>::infinity()));
-  Value isLow =
-      arith::CmpFOp::create(e.here(), e.loc, arith::CmpFPredicate::OLT, score, f32(kLeastScore));
-  Value isMasked = arith::AndIOp::create(e.here(), e.loc, isFinite, isLow);
-  return arith::SelectOp::create(e.here(), e.loc, isMasked, f32(kLeastScore), score);
+  Value bias = load(e.arguments[extraOperand(attention)], index);
+  return fma(sum, scale, bias);
 }
 
 Value AttentionBlock::f32(float value) {
@@ -71,15 +75,26 @@ Value AttentionBlock::multiply(Value a, Value b) {
   return arith::MulFOp::create(e.here(), e.loc, a, b);
 }
 
+Value AttentionBlock::add(Value a, Value b) { return arith::AddFOp::create(e.here(), e.loc, a, b); }
+
+Value AttentionBlock::compare(arith::CmpFPredicate how, Value a, Value b) {
+  return arith::CmpFOp::create(e.here(), e.loc, how, a, b);
+}
+
 Value AttentionBlock::subtract(Value a, Value b) {
   return arith::SubFOp::create(e.here(), e.loc, a, b);
 }
 
-//   exp(x) = 2^(x · log₂ e): a GPU has an instruction for the power of two, with two units in the
-//   last place; what would be subnormal is zero. x is the difference of two scores, so that no
-//   score, however large, overflows.
-Value AttentionBlock::exponential(Value x) {
-  Value power = multiply(x, f32(1.44269504088896341f));
+Value AttentionBlock::fma(Value a, Value b, Value c) {
+  return math::FmaOp::create(e.here(), e.loc, a, b, c);
+}
+
+//   exp(x - y) = 2^((x - y) · log₂ e): a GPU has an instruction for the power of two, with two
+//   units in the last place; what would be subnormal is zero. x is the difference of two scores, so
+//   that no score, however large, overflows.
+Value AttentionBlock::exponential(Value x, Value y) {
+  Value factor = f32(1.44269504088896341f);
+  Value power = y ? fma(x, factor, multiply(y, f32(-1.44269504088896341f))) : multiply(x, factor);
   OpBuilder &b = e.here();
   return LLVM::CallIntrinsicOp::create(b, e.loc, b.getF32Type(),
                                        b.getStringAttr("llvm.nvvm.ex2.approx.ftz.f32"),

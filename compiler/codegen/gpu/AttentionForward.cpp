@@ -4,8 +4,8 @@
 //   for every tile of keys:
 //     s = scale · q · kᵀ + bias;  -∞ behind the last key
 //     μ' = max(μ, max s);  α = exp(μ - μ');  p = exp(s - μ')
-//     σ = α · σ + Σ p;  a = α · a + p · v
-//   o = a / σ;  l = μ + log σ
+//     σ = α · σ + Σ p;  p = 0 where dropout does not keep it;  a = α · a + p · v
+//   o = c · a / σ;  l = μ + log σ
 //
 // As long as every score of a row was -∞, zero stands for μ', so that exp(-∞ - μ') is zero; a row
 // that ends so has σ = 0, and o = 0 / 0. A score of NaN or +∞ makes σ NaN, whatever μ' is.
@@ -14,6 +14,7 @@
 
 #include "compiler/codegen/gpu/EmitAttention.h"
 #include "llvm/ADT/STLExtras.h"
+#include <cmath>
 #include <limits>
 
 using namespace mlir;
@@ -24,14 +25,13 @@ static constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 namespace {
 struct Forward {
-  Forward(func::FuncOp frame, const Attention &attention, const Function &function,
-          bool tensorCores)
+  Forward(func::FuncOp frame, const Attention &attention, const Function &function, Mma mma)
       : e(frame, function, 0), block(e, attention, AttentionPass::forward) {
     int64_t queries = attention.queries, keys = attention.keys;
     AttentionMatrix q{e.arguments[0], queries, attention.depth},
         k{e.arguments[1], keys, attention.depth}, v{e.arguments[2], keys, attention.width};
     AttentionPair pairs[] = {{q, k, 0}, {{}, v, block.chunks.width}};
-    tiles = createTiles(block, pairs, tensorCores);
+    tiles = createTiles(block, pairs, mma);
   }
 
   GpuEmitter e;
@@ -40,6 +40,7 @@ struct Forward {
 
   SmallVector<Value> scores(const Affine &tile);
   SmallVector<Value> step(const Affine &tile, ValueRange carried);
+  Value logSumExp(Value largest, Value log);
   void finish(ValueRange largest, ValueRange total, ValueRange sums);
   void run();
   size_t rows() const { return tiles->rows.size(); }
@@ -71,16 +72,17 @@ SmallVector<Value> Forward::step(const Affine &tile, ValueRange carried) {
   for (auto [place, score] : llvm::zip_equal(tiles->places, weights))
     next[place.row] = arith::MaxNumFOp::create(e.here(), e.loc, next[place.row], score);
   for (auto [i, value] : llvm::enumerate(next)) {
-    value = e.combineWarp(ReductionKind::max, value, tiles->rowLanes);
-    Value isNone = arith::CmpFOp::create(e.here(), e.loc, arith::CmpFPredicate::OEQ, value,
-                                         block.f32(-kInfinity));
+    value = e.combineWarp(ReductionKind::max, value, tiles->rowLanes, tiles->laneDistance);
+    Value isNone = block.compare(arith::CmpFPredicate::OEQ, value, block.f32(-kInfinity));
     reference.push_back(e.select(isNone, block.f32(0), value));
     factors.push_back(block.exponential(block.subtract(largest[i], reference[i])));
     totals[i] = block.multiply(totals[i], factors[i]);
   }
-  for (auto [place, weight] : llvm::zip_equal(tiles->places, weights)) {
-    weight = block.exponential(block.subtract(weight, reference[place.row]));
-    totals[place.row] = arith::AddFOp::create(e.here(), e.loc, totals[place.row], weight);
+  SmallVector<Value> kept = block.kept(*tiles, tile);
+  for (auto [i, place] : llvm::enumerate(tiles->places)) {
+    Value weight = block.exponential(block.subtract(weights[i], reference[place.row]));
+    totals[place.row] = block.add(totals[place.row], weight);
+    weights[i] = block.orDropped(kept, i, weight);
   }
   for (const AttentionTiles::Run &run : runs)
     for (int64_t i = run.first; i < run.first + run.count; ++i)
@@ -94,18 +96,35 @@ SmallVector<Value> Forward::step(const Affine &tile, ValueRange carried) {
   return next;
 }
 
+/// l for a library, which bounds scores beside a bias: it is log N above the bound where all of
+/// them are below.
+Value Forward::logSumExp(Value largest, Value log) {
+  Value l = block.add(largest, log);
+  if (!block.attention.bias)
+    return l;
+  Value isBelow = block.compare(arith::CmpFPredicate::OLT, largest, block.f32(kLeastScore)),
+        isNumber = block.compare(arith::CmpFPredicate::ORD, log, log); // no score is NaN
+  Value isLow = arith::AndIOp::create(e.here(), e.loc, isBelow, isNumber);
+  return e.select(isLow, block.f32(kLeastScore + std::log(double(block.columns))), l);
+}
+
 void Forward::finish(ValueRange largest, ValueRange total, ValueRange sums) {
   SmallVector<Value> inverse;
   for (size_t i = 0; i < rows(); ++i) {
-    Value all = e.combineWarp(ReductionKind::sum, total[i], tiles->rowLanes), one = block.f32(1);
-    inverse.push_back(arith::DivFOp::create(e.here(), e.loc, one, all));
-    Value log = math::LogOp::create(e.here(), e.loc, all);
-    log = arith::AddFOp::create(e.here(), e.loc, largest[i], log);
+    Value all = e.combineWarp(ReductionKind::sum, total[i], tiles->rowLanes, tiles->laneDistance),
+          factor = block.f32(block.keptFactor());
+    inverse.push_back(arith::DivFOp::create(e.here(), e.loc, factor, all));
+    Value log = math::LogOp::create(e.here(), e.loc, all), l = logSumExp(largest[i], log);
     // One lane of a row, of the first of the blocks that share it.
-    Affine lane = e.divide(e.thread, tiles->rowLanes).second;
+    Affine lane = e.divide(e.divide(e.thread, tiles->laneDistance).first, tiles->rowLanes).second;
     Value stores = e.both(e.inside(lane, 1), e.inside(block.chunk, 1), e.depth());
     stores = e.both(stores, e.inside(row(i), block.rows), e.depth());
-    e.guarded(stores, [&] { e.store(e.results[1], log, block.headIndex() * block.rows + row(i)); });
+    e.guarded(stores, [&] {
+      Affine at = block.headIndex() * block.rows + row(i);
+      e.store(e.results[1], l, at);
+      e.store(e.results[2], largest[i], at);
+      e.store(e.results[2], log, at + block.allQueries());
+    });
   }
   for (const AttentionTiles::Run &run : tiles->runs(1)) {
     SmallVector<Value> values;
@@ -130,11 +149,27 @@ void Forward::run() {
   finish(values.take_front(rows()), values.slice(rows(), rows()), values.slice(2 * rows(), count));
 }
 
+/// The statistics of what a library has executed.
+static LogicalResult emitStatistics(func::FuncOp frame, const Attention &attention,
+                                    const Function &function) {
+  GpuEmitter e(frame, function, 0);
+  int64_t rows = attention.batch * attention.heads * attention.queries;
+  Affine row = e.block * function.block + e.thread;
+  e.guarded(e.inside(row, rows), [&] {
+    OpBuilder &b = e.here();
+    Value infinity = arith::ConstantOp::create(b, e.loc, b.getF32FloatAttr(kInfinity));
+    e.store(e.results[2], e.loadHere(e.results[1], b.getF32Type(), row), row);
+    e.store(e.results[2], infinity, row + Affine(rows));
+  });
+  return e.finish();
+}
+
 LogicalResult emitAttentionForward(func::FuncOp frame, const Attention &attention,
-                                   const Function &function, bool tensorCores) {
-  Forward forward(frame, attention, function, tensorCores);
+                                   ArrayRef<Function> functions, Mma mma) {
+  Forward forward(frame, attention, functions[0], mma);
   forward.run();
-  return forward.e.finish();
+  return success(succeeded(forward.e.finish()) &&
+                 succeeded(emitStatistics(frame, attention, functions[1])));
 }
 
 } // namespace mpc::gpu

@@ -5,29 +5,35 @@
 //   block (b, h, 64 keys, columns of q and v)       block (b, h, 64 queries, columns of k)
 //   for every tile of queries:                      for every tile of keys:
 //     s = scale · k · qᵀ + bias                       s = scale · q · kᵀ + bias
-//     p = exp(s - l),  dp = v · doᵀ                   p = exp(s - l),  dp = do · vᵀ
+//     p = exp(s - μ - log σ)                          p = exp(s - μ - log σ)
+//     dp = r · v · doᵀ                                dp = r · do · vᵀ
 //     ds = scale · p · (dp - δ)                       ds = scale · p · (dp - δ)
-//     dv += p · do,  dk += ds · q                     dq += ds · k
+//     p = 0 where dropout does not keep it            dq += ds · k
+//     dv += p · do,  dk += ds · q
+//   dv = c · dv
 //
-// p and ds are zero where there is no query or key: their rows are read as zeros, but l and δ are
-// those of another row, which may be NaN.
+// p and ds are zero where there is no query or key: their rows are read as zeros, but μ, σ and δ
+// are those of another row, which may be NaN.
 //
 //===--------------------------------------------------------------------------------------===//
 
 #include "compiler/codegen/gpu/EmitAttention.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
+#include <limits>
 
 using namespace mlir;
 
 namespace mpc::gpu {
 
+static constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
 namespace {
-enum Operand { kOutputGradient, kQuery, kKey, kValue, kOutput, kLogSumExp };
+enum Operand { kOutputGradient, kQuery, kKey, kValue, kOutput, kLogSumExp, kStatistics };
 
 struct Pass {
   Pass(func::FuncOp frame, const Attention &attention, const Function &function, AttentionPass pass,
-       bool tensorCores)
+       Mma mma)
       : e(frame, function, attentionScratchBytes(attention)), block(e, attention, pass),
         byKeys(pass == AttentionPass::keys) {
     int64_t queries = attention.queries, keys = attention.keys, depth = attention.depth,
@@ -39,7 +45,7 @@ struct Pass {
     if (byKeys)
       for (AttentionPair &pair : pairs)
         std::swap(pair.fixed, pair.moving);
-    tiles = createTiles(block, pairs, tensorCores);
+    tiles = createTiles(block, pairs, mma);
   }
 
   GpuEmitter e;
@@ -67,16 +73,29 @@ struct Pass {
 };
 } // namespace
 
+//   p = exp((s - μ) - log σ)
+// After a library, μ is l, log σ is ∞ for 0, and scores are bounded as there.
 Value Pass::weight(const AttentionTiles::Place &place, const Affine &column, Value sum) {
-  Value score = block.score(sum, row(place.row), column);
-  Value l = block.perQuery(e.arguments[kLogSumExp], query(place, column));
-  return orZero(column, block.exponential(block.subtract(score, l)));
+  Affine query = this->query(place, column);
+  Value score = block.score(sum, row(place.row), column),
+        largest = block.perQuery(e.arguments[kStatistics], query),
+        log = block.perQuery(e.arguments[kStatistics], query, 1);
+  Value byLibrary = block.compare(arith::CmpFPredicate::OEQ, log, block.f32(kInfinity));
+  log = e.select(byLibrary, block.f32(0), log);
+  if (block.attention.bias) {
+    Value least = e.select(byLibrary, block.f32(kLeastScore), block.f32(-kInfinity));
+    Value isLow = block.compare(arith::CmpFPredicate::OLT, score, least); // NaN stays
+    score = e.select(isLow, least, score);
+  }
+  return orZero(column, block.exponential(block.subtract(score, largest), log));
 }
 
 Value Pass::scoreGradient(const AttentionTiles::Place &place, const Affine &column, Value weight,
                           Value weightGradient) {
   Value delta = block.perQuery(e.scratch, query(place, column));
   Value scaled = block.multiply(weight, block.f32(block.attention.scale));
+  if (block.attention.dropoutRatio)
+    weightGradient = block.multiply(weightGradient, block.f32(block.keptFactor()));
   return orZero(column, block.multiply(scaled, block.subtract(weightGradient, delta)));
 }
 
@@ -91,8 +110,12 @@ SmallVector<Value> Pass::step(const Affine &tile, ValueRange carried) {
   SmallVector<Value> weights, gradients;
   for (auto [place, sum] : llvm::zip_equal(tiles->places, tiles->scores(0)))
     weights.push_back(weight(place, column(place), sum));
-  for (auto [place, weight, sum] : llvm::zip_equal(tiles->places, weights, tiles->scores(1)))
-    gradients.push_back(scoreGradient(place, column(place), weight, sum));
+  SmallVector<Value> sums = tiles->scores(1), kept = block.kept(*tiles, tile);
+  for (auto [i, place] : llvm::enumerate(tiles->places)) {
+    Value sum = block.orDropped(kept, i, sums[i]);
+    gradients.push_back(scoreGradient(place, column(place), weights[i], sum));
+    weights[i] = block.orDropped(kept, i, weights[i]);
+  }
   if (byKeys)
     ofWidth = tiles->addUp(1, weights, ofWidth);
   next = tiles->addUp(0, gradients, next);
@@ -103,9 +126,14 @@ SmallVector<Value> Pass::step(const Affine &tile, ValueRange carried) {
 
 void Pass::store(unsigned pair, Value result, int64_t columns, ValueRange sums) {
   int64_t chunk = pair == 0 ? block.chunks.depth : block.chunks.width;
-  for (const AttentionTiles::Run &run : tiles->runs(pair))
-    block.store(result, columns, row(run.row), block.chunk * chunk + run.column,
-                sums.slice(run.first, run.count));
+  bool isKept = pair == 1 && block.attention.dropoutRatio;
+  for (const AttentionTiles::Run &run : tiles->runs(pair)) {
+    SmallVector<Value> values(sums.slice(run.first, run.count));
+    if (isKept)
+      for (Value &value : values)
+        value = block.multiply(value, block.f32(block.keptFactor()));
+    block.store(result, columns, row(run.row), block.chunk * chunk + run.column, values);
+  }
 }
 
 LogicalResult Pass::run() {
@@ -156,15 +184,14 @@ static LogicalResult emitDelta(func::FuncOp frame, const Attention &attention,
 }
 
 LogicalResult emitAttentionGradient(func::FuncOp frame, const Attention &attention,
-                                    ArrayRef<Function> functions, bool tensorCores) {
+                                    ArrayRef<Function> functions, Mma mma) {
   for (const Function &function : functions) {
     StringRef kind = StringRef(function.name).rsplit('$').second;
     LogicalResult done =
-        kind == "delta"
-            ? emitDelta(frame, attention, function)
-            : Pass(frame, attention, function,
-                   kind == "keys" ? AttentionPass::keys : AttentionPass::queries, tensorCores)
-                  .run();
+        kind == "delta" ? emitDelta(frame, attention, function)
+                        : Pass(frame, attention, function,
+                               kind == "keys" ? AttentionPass::keys : AttentionPass::queries, mma)
+                              .run();
     if (failed(done))
       return failure();
   }

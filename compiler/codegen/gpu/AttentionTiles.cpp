@@ -44,9 +44,9 @@ namespace {
 // unrolled, so that nobody keeps them all the same.
 class TensorCoreTiles : public AttentionTiles {
 public:
-  TensorCoreTiles(AttentionBlock &block, ArrayRef<AttentionPair> pairs);
+  TensorCoreTiles(AttentionBlock &block, ArrayRef<AttentionPair> pairs, Mma mma);
 
-  SmallVector<Run> runs(unsigned pair) override;
+  SmallVector<Run> runs(unsigned pair) override { return runsOf(pairs[pair].matrices.chunk); }
   SmallVector<Value> start() override;
   void enter(const Affine &tile, ValueRange carried) override;
   void open(unsigned pair) override;
@@ -61,9 +61,9 @@ private:
   struct Pair {
     AttentionPair matrices;
     TileReader moving;
-    Affine from;                     ///< the first column in shared memory
-    std::optional<TileReader> fixed; ///< in shared memory
-    SmallVector<Value> resident;     ///< in registers: 4 words per 16 columns
+    Affine from;                                 ///< the first column in shared memory
+    std::optional<TileReader> fixed;             ///< in shared memory
+    SmallVector<TensorCores::Fragment> resident; ///< in registers: one per 16 columns
   };
   TileReader reader(const AttentionMatrix &matrix, int64_t rows, const Affine &first, int64_t span);
   SmallVector<Value> read(Pair &pair, const Affine &tile);
@@ -71,15 +71,16 @@ private:
     return pair.moving.isLate ? SmallVector<Value>() : read(pair, tile);
   }
   Value word(const AttentionMatrix &matrix, const Affine &row, const Affine &column);
-  SmallVector<Value> fixedWords(const Pair &pair, const Affine &depth);
-  void multiply(ArrayRef<Value> left, const SharedTile &right, int64_t outers, const Affine &outer,
-                const Affine &depth, SmallVectorImpl<Value> &sums);
+  SmallVector<Run> runsOf(int64_t columns);
+  TensorCores::Fragment fixedRows(const Pair &pair, const Affine &depth);
+  void multiply(const TensorCores::Fragment &left, const SharedTile &right, int64_t outers,
+                const Affine &outer, const Affine &depth, SmallVectorImpl<Value> &sums);
 
   AttentionBlock &block;
   GpuEmitter &e;
   Type element;
-  Affine warp, lane;
-  std::optional<TensorCores> cores;
+  Affine warp;
+  std::unique_ptr<TensorCores> cores;
   AttentionPlan plan;
   SmallVector<Pair, 2> pairs;
   Affine tile;
@@ -87,19 +88,21 @@ private:
 };
 } // namespace
 
-TensorCoreTiles::TensorCoreTiles(AttentionBlock &block, ArrayRef<AttentionPair> list)
+TensorCoreTiles::TensorCoreTiles(AttentionBlock &block, ArrayRef<AttentionPair> list, Mma mma)
     : block(block), e(block.e), element(block.attention.element),
-      plan(block.attention, block.pass) {
+      plan(block.attention, block.pass, mma) {
   columns = plan.columns;
-  rowLanes = 4;
-  std::tie(warp, lane) = e.divide(e.thread, kWarp);
-  cores.emplace(e, element, lane);
-  auto [group, place] = e.divide(lane, rowLanes);
-  rows = {warp * kRows + group, warp * kRows + group + Affine(8)};
-  for (int64_t j = 0; j < columns; j += kColumns)
-    for (unsigned half = 0; half < 2; ++half)
-      for (int64_t i = 0; i < 2; ++i)
-        places.push_back({half, place * 2 + Affine(j + i)});
+  areOfTensorCores = true;
+  auto [warp, lane] = e.divide(e.thread, kWarp);
+  this->warp = warp;
+  cores = createTensorCores(e, mma, element, lane);
+  rowLanes = cores->rowLanes;
+  laneDistance = cores->laneDistance;
+  for (const Affine &row : cores->rows)
+    rows.push_back(warp * kRows + row);
+  for (const Run &run : runsOf(columns))
+    for (int64_t i = 0; i < run.count; ++i)
+      places.push_back({run.row, run.column + Affine(i)});
 
   for (auto [matrices, span] : llvm::zip_equal(list, plan.spans)) {
     bool hasScores = matrices.fixed.pointer != nullptr;
@@ -130,12 +133,14 @@ TileReader TensorCoreTiles::reader(const AttentionMatrix &matrix, int64_t rows, 
   return reader;
 }
 
-SmallVector<AttentionTiles::Run> TensorCoreTiles::runs(unsigned pair) {
-  Affine place = e.divide(lane, rowLanes).second;
+/// The sums of so many columns.
+SmallVector<AttentionTiles::Run> TensorCoreTiles::runsOf(int64_t columns) {
   SmallVector<Run> runs;
-  for (int64_t j = 0, sum = 0; j < pairs[pair].matrices.chunk; j += kColumns)
-    for (unsigned half = 0; half < 2; ++half, sum += 2)
-      runs.push_back({half, place * 2 + Affine(j), sum, 2});
+  int64_t sum = 0;
+  for (int64_t j = 0; j < columns; j += kColumns)
+    for (const Affine &column : cores->columns)
+      for (unsigned row = 0; row < rows.size(); ++row, sum += 2)
+        runs.push_back({row, column + Affine(j), sum, 2});
   return runs;
 }
 
@@ -172,20 +177,15 @@ Value TensorCoreTiles::word(const AttentionMatrix &matrix, const Affine &row,
   return word;
 }
 
-SmallVector<Value> TensorCoreTiles::fixedWords(const Pair &pair, const Affine &depth) {
-  Affine place = e.divide(lane, rowLanes).second;
-  SmallVector<Value> words;
+TensorCores::Fragment TensorCoreTiles::fixedRows(const Pair &pair, const Affine &depth) {
   if (pair.fixed) {
     SharedTile shared{pair.fixed->memory, pair.fixed->layout, Affine(0)};
-    for (Value word : cores->loadMatrices(shared, warp * kRows, depth, /*depthFirst=*/false))
-      words.push_back(cores->operand(word));
-    return words;
+    return cores->load(shared, warp * kRows, depth, TensorCores::kLeft);
   }
-  for (int64_t far = 0; far < kDepth; far += 8)
-    for (const Affine &row : rows)
-      words.push_back(cores->operand(
-          word(pair.matrices.fixed, block.firstRow + row, depth + place * 2 + Affine(far))));
-  return words;
+  SmallVector<Value> words;
+  for (const auto &[row, column] : cores->leftPlaces)
+    words.push_back(word(pair.matrices.fixed, block.firstRow + warp * kRows + row, depth + column));
+  return cores->leftOf(words);
 }
 
 SmallVector<Value> TensorCoreTiles::start() {
@@ -197,7 +197,7 @@ SmallVector<Value> TensorCoreTiles::start() {
     }
     if (plan.fixed == AttentionPlan::inRegisters && pair.matrices.fixed.pointer)
       for (int64_t k = 0; k < pair.matrices.fixed.columns; k += kDepth)
-        pair.resident.append(fixedWords(pair, Affine(k)));
+        pair.resident.push_back(fixedRows(pair, Affine(k)));
   }
   return readAhead(pairs[0], Affine(0));
 }
@@ -220,20 +220,14 @@ void TensorCoreTiles::open(unsigned number) {
 }
 
 /// sums += left · right, over 16 of the depth; of so many columns (outer indices on the right).
-void TensorCoreTiles::multiply(ArrayRef<Value> left, const SharedTile &right, int64_t outers,
-                               const Affine &outer, const Affine &depth,
+void TensorCoreTiles::multiply(const TensorCores::Fragment &left, const SharedTile &right,
+                               int64_t outers, const Affine &outer, const Affine &depth,
                                SmallVectorImpl<Value> &sums) {
-  for (int64_t j = 0; j < outers; j += 2 * kColumns) {
-    SmallVector<Value> words;
-    for (Value word : cores->loadMatrices(right, outer + Affine(j), depth, /*depthFirst=*/true))
-      words.push_back(cores->operand(word));
-    for (int64_t i = 0; i < 2; ++i) {
-      size_t sum = (j / kColumns + i) * kSums;
-      llvm::copy(cores->multiplyAdd(left, ArrayRef(words).slice(2 * i, 2),
-                                    ArrayRef(sums).slice(sum, kSums)),
-                 sums.begin() + sum);
-    }
-  }
+  for (int64_t j = 0, sum = 0; j < outers; j += kColumns, sum += kSums)
+    llvm::copy(cores->multiplyAdd(left,
+                                  cores->load(right, outer + Affine(j), depth, TensorCores::kRight),
+                                  ArrayRef(sums).slice(sum, kSums)),
+               sums.begin() + sum);
 }
 
 SmallVector<Value> TensorCoreTiles::scores(unsigned number) {
@@ -245,23 +239,21 @@ SmallVector<Value> TensorCoreTiles::scores(unsigned number) {
   if (plan.fixed != AttentionPlan::inMemory) {
     for (int64_t k = 0; k < steps; ++k) {
       Affine depth(k * kDepth);
-      SmallVector<Value> left = pair.fixed
-                                    ? fixedWords(pair, depth)
-                                    : SmallVector<Value>(ArrayRef(pair.resident).slice(4 * k, 4));
-      multiply(left, moving, columns, Affine(0), depth, sums);
+      multiply(pair.fixed ? fixedRows(pair, depth) : pair.resident[k], moving, columns, Affine(0),
+               depth, sums);
     }
     return sums;
   }
   sums = e.loop(steps, 0, sums, [&](const Affine &k, ValueRange carried) {
     SmallVector<Value> next(carried);
-    multiply(fixedWords(pair, k * kDepth), moving, columns, Affine(0), k * kDepth, next);
+    multiply(fixedRows(pair, k * kDepth), moving, columns, Affine(0), k * kDepth, next);
     return next;
   });
   Emitter::keepLoop(sums.front());
   return sums;
 }
 
-//   the sums of two products side by side, rounded, are the words of a left side
+//   rounded sums are the words of a left side
 SmallVector<Value> TensorCoreTiles::addUp(unsigned number, ValueRange weights, ValueRange sums) {
   const Pair &pair = pairs[number];
   const SharedLayout &layout = pair.moving.layout;
@@ -271,16 +263,15 @@ SmallVector<Value> TensorCoreTiles::addUp(unsigned number, ValueRange weights, V
   Affine first = block.chunk * pair.matrices.chunk - pair.from;
   SmallVector<Value> next(sums);
   for (int64_t c = 0; c < columns; c += kDepth) {
-    SmallVector<Value> left;
-    for (int64_t i = 0; i < 2 * kSums; i += 2) {
+    SmallVector<Value> words;
+    for (int64_t i = 0; i < kSums; i += 2) {
       ValueRange two = weights.slice(c / kColumns * kSums + i, 2);
       Value values[] = {e.convert(two[0], element, e.depth()),
                         e.convert(two[1], element, e.depth())};
       Value word = joined(e, values);
-      left.push_back(
-          cores->operand(LLVM::BitcastOp::create(e.here(), e.loc, e.here().getI32Type(), word)));
+      words.push_back(LLVM::BitcastOp::create(e.here(), e.loc, e.here().getI32Type(), word));
     }
-    multiply(left, shared, pair.matrices.chunk, first, Affine(c), next);
+    multiply(cores->leftOfSums(words), shared, pair.matrices.chunk, first, Affine(c), next);
   }
   return next;
 }
@@ -435,10 +426,10 @@ SmallVector<Value> RegisterTiles::addUp(unsigned number, ValueRange weights, Val
 }
 
 std::unique_ptr<AttentionTiles> createTiles(AttentionBlock &block, ArrayRef<AttentionPair> pairs,
-                                            bool tensorCores) {
-  if (tensorCores)
-    return std::make_unique<TensorCoreTiles>(block, pairs);
-  return std::make_unique<RegisterTiles>(block, pairs);
+                                            Mma mma) {
+  if (mma == Mma::none)
+    return std::make_unique<RegisterTiles>(block, pairs);
+  return std::make_unique<TensorCoreTiles>(block, pairs, mma);
 }
 
 } // namespace mpc::gpu

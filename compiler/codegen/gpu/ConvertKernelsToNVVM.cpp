@@ -13,6 +13,7 @@
 //===----------------------------------------------------------------------------===//
 
 #include "compiler/codegen/gpu/ConvertKernelsToNVVM.h"
+#include "compiler/codegen/gpu/Architecture.h"
 #include "compiler/codegen/gpu/GpuEmitter.h"
 #include "compiler/codegen/gpu/LibraryCode.h"
 #include "mlir/Conversion/GPUToNVVM/GPUToNVVMPass.h"
@@ -36,7 +37,7 @@ struct ConvertKernelsToNVVM : PassWrapper<ConvertKernelsToNVVM, OperationPass<Mo
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(ConvertKernelsToNVVM)
   ConvertKernelsToNVVM() = default;
   ConvertKernelsToNVVM(const ConvertKernelsToNVVM &other) : PassWrapper(other) {}
-  explicit ConvertKernelsToNVVM(HalfSupport half) { bf16 = half.bf16; }
+  explicit ConvertKernelsToNVVM(unsigned architecture) { this->architecture = architecture; }
 
   StringRef getArgument() const override { return "convert-kernels-to-nvvm"; }
   StringRef getDescription() const override {
@@ -47,8 +48,9 @@ struct ConvertKernelsToNVVM : PassWrapper<ConvertKernelsToNVVM, OperationPass<Mo
                     LLVM::LLVMDialect, math::MathDialect, NVVM::NVVMDialect, scf::SCFDialect>();
   }
 
-  Option<bool> bf16{*this, "bf16", llvm::cl::desc("The GPU rounds to bf16 (sm_80 and later)"),
-                    llvm::cl::init(true)};
+  Option<unsigned> architecture{*this, "architecture",
+                                llvm::cl::desc("NN of sm_NN, whose instructions are used"),
+                                llvm::cl::init(kFirstBf16Architecture)};
   Option<bool> scalar{*this, "scalar", llvm::cl::desc("Stop at the scalar code of a thread"),
                       llvm::cl::init(false)};
 
@@ -207,7 +209,7 @@ LogicalResult ConvertKernelsToNVVM::writeKernels(ModuleOp module) {
       return failure();
   bool isFailed = false;
   for (Operation *command : distinctLibraryCommands(module))
-    isFailed |= failed(emitLibraryCode(command, /*tensorCores=*/bf16));
+    isFailed |= failed(emitLibraryCode(command, architecture));
   if (isFailed)
     return failure();
   for (Operation *op : llvm::reverse(old))
@@ -218,7 +220,8 @@ LogicalResult ConvertKernelsToNVVM::writeKernels(ModuleOp module) {
 LogicalResult ConvertKernelsToNVVM::lower(ModuleOp module) {
   MLIRContext *context = &getContext();
   RewritePatternSet expansions(context);
-  populateScalarExpansions(expansions, {/*f16=*/true, bf16});
+  populateScalarExpansions(expansions,
+                           {/*f16=*/true, /*bf16=*/architecture >= kFirstBf16Architecture});
   if (failed(applyPatternsGreedily(module, std::move(expansions))))
     return failure();
   Contraction(module).run();
@@ -261,8 +264,8 @@ LogicalResult ConvertKernelsToNVVM::lower(ModuleOp module) {
   return success();
 }
 
-std::unique_ptr<Pass> createConvertKernelsToNVVM(HalfSupport half) {
-  return std::make_unique<ConvertKernelsToNVVM>(half);
+std::unique_ptr<Pass> createConvertKernelsToNVVM(unsigned architecture) {
+  return std::make_unique<ConvertKernelsToNVVM>(architecture);
 }
 
 void registerConvertKernelsToNVVM() { PassRegistration<ConvertKernelsToNVVM>(); }

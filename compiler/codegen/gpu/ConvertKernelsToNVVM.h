@@ -8,9 +8,9 @@
 namespace mpc::gpu {
 
 /// Writes the GPU functions of all kernels and library commands of `module` and lowers them to the
-/// LLVM and NVVM dialects. Everything else is erased from the module. `half.bf16`: the GPU rounds
-/// to bf16 and its tensor cores multiply both halves (sm_80 and later).
-std::unique_ptr<mlir::Pass> createConvertKernelsToNVVM(HalfSupport half = {});
+/// LLVM and NVVM dialects, with instructions of this architecture. Everything else is erased from
+/// the module.
+std::unique_ptr<mlir::Pass> createConvertKernelsToNVVM(unsigned architecture);
 
 void registerConvertKernelsToNVVM();
 

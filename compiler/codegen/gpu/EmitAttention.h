@@ -41,7 +41,7 @@ struct AttentionPlan {
   enum Fixed { inRegisters, inSharedMemory, inMemory } fixed;
   int64_t sharedBytes;
 
-  AttentionPlan(const Attention &attention, AttentionPass pass);
+  AttentionPlan(const Attention &attention, AttentionPass pass, Mma mma);
   /// Elements between two rows of a tile: 16 bytes of padding spread rows over the banks.
   static int64_t padded(int64_t span) { return span + 8; }
 };
@@ -59,6 +59,8 @@ struct AttentionPair {
   int64_t chunk; ///< columns of the sums taken with `moving`; 0: none are
 };
 
+class AttentionTiles;
+
 /// What a pass over the tiles works with. The emitter's function has kAttentionThreads threads.
 struct AttentionBlock {
   AttentionBlock(GpuEmitter &e, const Attention &attention, AttentionPass pass);
@@ -73,24 +75,35 @@ struct AttentionBlock {
   /// Of so many columns each.
   int64_t tiles(int64_t of) const { return (columns + of - 1) / of; }
   Affine headIndex() const { return batch * attention.heads + head; }
+  int64_t allQueries() const { return attention.batch * attention.heads * attention.queries; }
   /// The element of a matrix with so many rows and columns.
   Affine at(int64_t rows, int64_t columns, const Affine &row, const Affine &column) const;
-  /// An element of l, or of another [B, H, M] of f32.
-  mlir::Value perQuery(mlir::Value pointer, const Affine &query);
+  /// An element of a [B, H, M] of f32, which is number `plane` of several.
+  mlir::Value perQuery(mlir::Value pointer, const Affine &query, int64_t plane = 0);
   /// scale · sum + bias.
   mlir::Value score(mlir::Value sum, const Affine &row, const Affine &column);
-  /// exp(x), by one exponential to the base of 2.
-  mlir::Value exponential(mlir::Value x);
+  /// Of the places of a tile, in their order; none without dropout. All threads must come here.
+  llvm::SmallVector<mlir::Value> kept(const AttentionTiles &tiles, const Affine &tile);
+  /// The weight of a place, zero where it is not kept.
+  mlir::Value orDropped(llvm::ArrayRef<mlir::Value> kept, size_t place, mlir::Value weight);
+  float keptFactor() const;    ///< of what is kept, by dropout; else 1
+  RandomStream randomStream(); ///< of dropout
+  /// exp(x), or exp(x - y), by one exponential to the base of 2.
+  mlir::Value exponential(mlir::Value x, mlir::Value y = {});
   mlir::Value f32(float value);
   mlir::Value multiply(mlir::Value a, mlir::Value b);
+  mlir::Value add(mlir::Value a, mlir::Value b);
   mlir::Value subtract(mlir::Value a, mlir::Value b);
+  mlir::Value fma(mlir::Value a, mlir::Value b, mlir::Value c);
+  mlir::Value compare(mlir::arith::CmpFPredicate how, mlir::Value a, mlir::Value b);
   /// Stores sums where their elements exist.
   void store(mlir::Value pointer, int64_t columns, const Affine &row, const Affine &column,
              mlir::ValueRange values);
 
 private:
-  mlir::Value load(mlir::Value pointer, const Affine &index);
-  std::map<std::pair<const void *, Affine>, mlir::Value> loaded; ///< of l, δ and the bias
+  mlir::Value load(mlir::Value pointer, const Affine &index, mlir::Type type = {});
+  std::map<std::pair<const void *, Affine>, mlir::Value>
+      loaded; ///< statistics, δ, the bias, a random stream
 };
 
 /// A thread's part of tiles: some rows, of each the same columns.
@@ -104,9 +117,14 @@ public:
     Affine column;
   };
   llvm::SmallVector<Affine> rows; ///< in the block
+  /// As many as a power of two. Each bit of a place's number is a step along rows or columns.
   llvm::SmallVector<Place> places;
-  int64_t rowLanes; ///< so many neighboring lanes share a row
-  int64_t columns;  ///< of a tile
+  /// So many lanes share a row. Their numbers differ by multiples of the distance.
+  int64_t rowLanes, laneDistance = 1;
+  int64_t columns; ///< of a tile
+  /// Every warp has 16 rows, those of warp w from 16 · w on; its places are the sums of
+  /// TensorCores, side by side.
+  bool areOfTensorCores = false;
   /// Runs of neighbors among the sums taken with a pair: row is the number of rows.
   struct Run {
     unsigned row;
@@ -130,12 +148,12 @@ public:
   virtual llvm::SmallVector<mlir::Value> leave() = 0;
 };
 std::unique_ptr<AttentionTiles> createTiles(AttentionBlock &block,
-                                            llvm::ArrayRef<AttentionPair> pairs, bool tensorCores);
+                                            llvm::ArrayRef<AttentionPair> pairs, Mma mma);
 
 llvm::LogicalResult emitAttentionForward(mlir::func::FuncOp frame, const Attention &attention,
-                                         const Function &function, bool tensorCores);
+                                         llvm::ArrayRef<Function> functions, Mma mma);
 llvm::LogicalResult emitAttentionGradient(mlir::func::FuncOp frame, const Attention &attention,
-                                          llvm::ArrayRef<Function> functions, bool tensorCores);
+                                          llvm::ArrayRef<Function> functions, Mma mma);
 
 } // namespace mpc::gpu
 

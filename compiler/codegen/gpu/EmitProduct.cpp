@@ -13,6 +13,7 @@
 //
 //===--------------------------------------------------------------------------------------===//
 
+#include "compiler/codegen/gpu/Depthwise.h"
 #include "compiler/codegen/gpu/TileReader.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "llvm/ADT/STLExtras.h"
@@ -24,17 +25,16 @@ namespace mpc::gpu {
 
 namespace {
 struct ProductKernel {
-  ProductKernel(func::FuncOp frame, Operation *command, bool tensorCores)
+  ProductKernel(func::FuncOp frame, Operation *command, unsigned architecture)
       : frame(frame), map(command), grid(productGrid(command)), function(productFunctions(command)),
-        scratch(productScratchBytes(command)),
-        tensorCores(tensorCores && hasTensorCores(map.element)) {}
+        scratch(productScratchBytes(command)), mma(mmaOf(architecture, map.element)) {}
 
   func::FuncOp frame;
   ProductMap map;
   ProductGrid grid;
   SmallVector<Function, 2> function;
   int64_t scratch;
-  bool tensorCores;
+  Mma mma;
   std::map<Affine, Value> biases; ///< read so far
 
   SmallVector<Value> sumTile(GpuEmitter &e, TileProduct &product, ArrayRef<Affine> block);
@@ -45,10 +45,16 @@ struct ProductKernel {
   Affine partialAt(const Affine &at) const {
     return at + Affine(map.packedBytes() / storedBytes(map.accumulator));
   }
+  Affine partialAt(const Affine &split, const Affine &batch, const Affine &row,
+                   const Affine &column) const {
+    return partialAt(((split * map.batch + batch) * map.rows + row) * map.columns + column);
+  }
   void storeRun(GpuEmitter &e, const SumRun &run, ValueRange sums, ArrayRef<Affine> block);
   const Function &tiles() const { return function[map.packedElements ? 1 : 0]; }
 
   LogicalResult emitFilter();
+  void storeNeighbors(GpuEmitter &e, DepthwiseBatch batch, const Affine &row, ValueRange sums);
+  LogicalResult emitDepthwise();
   LogicalResult emitTiles();
   LogicalResult emitCombine();
   LogicalResult emitGradient();
@@ -58,6 +64,7 @@ struct ProductKernel {
 /// The sums of this thread over the block's part of the depth.
 SmallVector<Value> ProductKernel::sumTile(GpuEmitter &e, TileProduct &product,
                                           ArrayRef<Affine> block) {
+  bool tensorCores = mma != Mma::none;
   int64_t depth = tileDepth(tensorCores), threads = grid.tile.threads;
   SmallVector<Value> sums(grid.tile.rows * grid.tile.columns / threads,
                           e.identity(ReductionKind::sum, map.accumulator));
@@ -123,8 +130,8 @@ void ProductKernel::storeRun(GpuEmitter &e, const SumRun &run, ValueRange sums,
         Value sum = sums[run.first + i + n];
         values.push_back(partial ? sum : finished(e, sum, batch, row, first + Affine(n)));
       }
-      Affine part = ((block[0] * map.batch + batch) * map.rows + row) * map.columns + first;
-      Affine at = partial ? partialAt(part) : map.resultAt(e, batch, row, first);
+      Affine at =
+          partial ? partialAt(block[0], batch, row, first) : map.resultAt(e, batch, row, first);
       storeTogether(e, partial ? e.scratch : e.results[0], at, values);
     });
   }
@@ -147,12 +154,50 @@ LogicalResult ProductKernel::emitTiles() {
   e.preferRegisters();
   SmallVector<Affine> block =
       e.split(e.block, {grid.splits, map.batch, grid.tileRows, grid.tileColumns});
-  std::unique_ptr<TileProduct> product = tensorCores
-                                             ? createTensorCoreProduct(e, grid.tile, map.element)
-                                             : createRegisterProduct(e, grid.tile, map.accumulator);
+  std::unique_ptr<TileProduct> product =
+      mma == Mma::none ? createRegisterProduct(e, grid.tile, map.accumulator)
+                       : createTensorCoreProduct(e, grid.tile, mma, map.element);
   SmallVector<Value> sums = sumTile(e, *product, block);
   for (const SumRun &run : product->runs())
     storeRun(e, run, sums, block);
+  return e.finish();
+}
+
+/// A pixel's sums of neighboring channels, together where their features are neighbors.
+void ProductKernel::storeNeighbors(GpuEmitter &e, DepthwiseBatch batch, const Affine &row,
+                                   ValueRange sums) {
+  Affine first = map.resultAt(e, batch(0), row, 0);
+  int64_t count = sums.size(), width = dividing(count, kAccessBytes / storedBytes(map.result));
+  SmallVector<Affine> places;
+  SmallVector<Value> values;
+  for (int64_t i = 0; i < count; ++i) {
+    Affine product = batch(i / map.columns), column = i % map.columns;
+    places.push_back(map.resultAt(e, product, row, column));
+    values.push_back(finished(e, sums[i], product, row, column));
+    if (!(places[i] - first == Affine(i)))
+      width = 1;
+  }
+  for (int64_t i = 0; i < count; i += width)
+    storeTogether(e, e.results[0], places[i], ArrayRef(values).slice(i, width));
+}
+
+LogicalResult ProductKernel::emitDepthwise() {
+  GpuEmitter e(frame, tiles(), scratch);
+  DepthwiseGrid own(map);
+  if (map.sumsPixels)
+    emitDepthwiseFilterGradient(e, map, own,
+                                [&](const Affine &split, const Affine &batch, const Affine &row,
+                                    const Affine &column, Value sum) {
+                                  if (grid.splits > 1)
+                                    e.store(e.scratch, sum, partialAt(split, batch, row, column));
+                                  else
+                                    e.store(e.results[0], finished(e, sum, batch, row, column),
+                                            map.resultAt(e, batch, row, column));
+                                });
+  else
+    emitDepthwisePixels(e, map, own, [&](DepthwiseBatch batch, const Affine &row, ValueRange sums) {
+      storeNeighbors(e, batch, row, sums);
+    });
   return e.finish();
 }
 
@@ -202,14 +247,14 @@ static func::FuncOp frameOf(Operation *command) {
   return frame;
 }
 
-LogicalResult emitProduct(Operation *command, bool tensorCores) {
+LogicalResult emitProduct(Operation *command, unsigned architecture) {
   if (productFunctions(command).empty())
     return success();
   func::FuncOp frame = frameOf(command);
-  ProductKernel kernel(frame, command, tensorCores);
+  ProductKernel kernel(frame, command, architecture);
   LogicalResult done = kernel.map.packedElements ? kernel.emitFilter() : success();
   if (succeeded(done))
-    done = kernel.emitTiles();
+    done = kernel.map.depthwiseGroups ? kernel.emitDepthwise() : kernel.emitTiles();
   kernel.biases.clear();
   if (succeeded(done) && kernel.grid.splits > 1)
     done = kernel.emitCombine();

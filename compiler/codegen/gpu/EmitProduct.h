@@ -8,6 +8,7 @@
 #ifndef MPC_CODEGEN_GPU_EMITPRODUCT_H
 #define MPC_CODEGEN_GPU_EMITPRODUCT_H
 
+#include "compiler/codegen/gpu/Architecture.h"
 #include "compiler/codegen/gpu/Product.h"
 #include "compiler/codegen/gpu/ProductMap.h"
 
@@ -26,8 +27,6 @@ SharedLayout sharedLayout(const ProductMap &map, const ProductSide &side, int64_
                           bool tensorCores);
 /// The depth of a tile.
 int64_t tileDepth(bool tensorCores);
-/// True if tensor cores multiply this type.
-bool hasTensorCores(mlir::Type element);
 
 /// One side of the tile that is multiplied.
 struct SharedTile {
@@ -56,7 +55,7 @@ public:
   virtual llvm::SmallVector<SumRun> runs() = 0;
 };
 std::unique_ptr<TileProduct> createTensorCoreProduct(GpuEmitter &e, const ProductTile &tile,
-                                                     mlir::Type element);
+                                                     Mma mma, mlir::Type element);
 std::unique_ptr<TileProduct> createRegisterProduct(GpuEmitter &e, const ProductTile &tile,
                                                    mlir::Type accumulator);
 

@@ -68,7 +68,6 @@ Value GpuEmitter::select(Value condition, Value yes, Value no) {
   return condition ? arith::SelectOp::create(here(), loc, condition, yes, no).getResult() : yes;
 }
 
-/// The value of the lane whose number differs by `distance` in its bits.
 Value GpuEmitter::shuffle(Value value, int32_t distance) {
   OpBuilder &b = here();
   Type type = value.getType(), i32 = b.getI32Type();
@@ -99,9 +98,10 @@ Value GpuEmitter::shuffle(Value value, int32_t distance) {
   return isa<FloatType>(type) ? arith::BitcastOp::create(b, loc, type, word).getResult() : word;
 }
 
-Value GpuEmitter::combineWarp(ReductionKind kind, Value value, int64_t lanes) {
-  for (int32_t distance = static_cast<int32_t>(lanes / 2); distance; distance /= 2)
-    value = accumulate(here(), kind, value, shuffle(value, distance), /*reassociate=*/false);
+Value GpuEmitter::combineWarp(ReductionKind kind, Value value, int64_t lanes, int64_t distance) {
+  for (int64_t i = lanes / 2; i; i /= 2)
+    value = accumulate(here(), kind, value, shuffle(value, static_cast<int32_t>(i * distance)),
+                       /*reassociate=*/false);
   return value;
 }
 

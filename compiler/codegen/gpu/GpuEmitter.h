@@ -31,9 +31,14 @@ public:
   mlir::Value lesser(mlir::Value a, mlir::Value b);
   mlir::Value select(mlir::Value condition, mlir::Value yes, mlir::Value no);
 
-  /// The values of a warp combined, or of `lanes` neighbors (a power of two) each; every lane gets
-  /// the same bits. All lanes must come here.
-  mlir::Value combineWarp(ReductionKind kind, mlir::Value value, int64_t lanes = kWarp);
+  /// The values of a warp combined, or of `lanes` (a power of two) each whose numbers differ by
+  /// multiples of `distance` (another one); every lane gets the same bits. All lanes must come
+  /// here.
+  mlir::Value combineWarp(ReductionKind kind, mlir::Value value, int64_t lanes = kWarp,
+                          int64_t distance = 1);
+  /// The value of the lane whose number differs in the bits of `distance`. All lanes must come
+  /// here.
+  mlir::Value shuffle(mlir::Value value, int32_t distance);
   /// The values of a block combined, in the order of its warps, through `shared`, an array of one
   /// element per warp that is used once. All threads must come here, and get the result.
   mlir::Value combineBlock(ReductionKind kind, mlir::Value value, mlir::Value shared);
@@ -50,7 +55,6 @@ protected:
 
 private:
   std::pair<mlir::Value, mlir::Value> divideValues(const Affine &index, int64_t divisor) override;
-  mlir::Value shuffle(mlir::Value value, int32_t distance);
   mlir::Value identifier(mlir::Value i32); ///< as i64
 
   const Function &function;

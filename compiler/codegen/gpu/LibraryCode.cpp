@@ -23,6 +23,8 @@ template <typename Op> static Attention attentionOf(Op op, AttentionKind kind) {
                       op.getScale().convertToFloat()};
   if (Value bias = op.getBias())
     attention.setBias(cast<RankedTensorType>(bias.getType()), op.getBiasDimensions());
+  if (op.getState())
+    attention.dropoutRatio = op.getRatio()->convertToDouble();
   return attention;
 }
 
@@ -60,12 +62,12 @@ int64_t libraryScratchBytes(Operation *command) {
   return isProduct(command) ? productScratchBytes(command) : 0;
 }
 
-LogicalResult emitLibraryCode(Operation *command, bool tensorCores) {
+LogicalResult emitLibraryCode(Operation *command, unsigned architecture) {
   if (std::optional<Attention> attention = attentionOf(command)) {
     OpBuilder builder(command->getParentOfType<func::FuncOp>());
-    return emitAttention(builder, command->getLoc(), *attention, tensorCores);
+    return emitAttention(builder, command->getLoc(), *attention, architecture);
   }
-  return emitProduct(command, tensorCores);
+  return emitProduct(command, architecture);
 }
 
 } // namespace mpc::gpu

@@ -23,9 +23,9 @@ llvm::SmallVector<Function, 3> libraryFunctions(mlir::Operation *command);
 llvm::SmallVector<mlir::Operation *> distinctLibraryCommands(mlir::ModuleOp module);
 /// Bytes of a command's scratch.
 int64_t libraryScratchBytes(mlir::Operation *command);
-/// Writes the functions in front of the function that `command` is in. `tensorCores`: halves are
-/// multiplied by tensor cores (sm_80 and later), else everything in the accumulator's type.
-llvm::LogicalResult emitLibraryCode(mlir::Operation *command, bool tensorCores);
+/// Writes the functions in front of the function that `command` is in. Halves are multiplied by
+/// what the architecture has tensor cores for (Architecture.h), the rest in the accumulator's type.
+llvm::LogicalResult emitLibraryCode(mlir::Operation *command, unsigned architecture);
 
 } // namespace mpc::gpu
 

@@ -1,6 +1,7 @@
 //===- Product.cpp - which tiles a product is made of -----------------------------------===//
 
 #include "compiler/codegen/gpu/Product.h"
+#include "compiler/codegen/gpu/Depthwise.h"
 #include "compiler/codegen/gpu/EmitProduct.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MathExtras.h"
@@ -48,8 +49,6 @@ static std::pair<ProductGrid, double> gridOf(const ProductMap &map, const Produc
   return {grid, cost};
 }
 
-bool hasTensorCores(Type element) { return element.isF16() || element.isBF16(); }
-
 int64_t tileDepth(bool tensorCores) { return tensorCores ? 32 : 16; }
 
 SharedLayout sharedLayout(const ProductMap &map, const ProductSide &side, int64_t outers,
@@ -69,6 +68,10 @@ static int64_t sharedBytes(const ProductMap &map, const ProductGrid &grid, bool 
 }
 
 static ProductGrid gridOf(const ProductMap &map) {
+  if (map.depthwiseGroups) {
+    DepthwiseGrid grid(map);
+    return {{0, 0, grid.threads, 0}, 0, 0, grid.splits, grid.splitDepth};
+  }
   ProductGrid best{};
   double least = 0;
   for (const ProductTile &tile : kTiles) {
@@ -108,24 +111,35 @@ static std::string nameOf(Operation *command, const ProductMap &map) {
   return name;
 }
 
+static Function tilesFunction(const std::string &name, const ProductMap &map,
+                              const ProductGrid &grid) {
+  int64_t shared = sharedBytes(map, grid, false);
+  if (hasTensorCores(map.element))
+    shared = std::max(shared, sharedBytes(map, grid, true));
+  return {name, grid.splits * map.batch * grid.tileRows * grid.tileColumns, grid.tile.threads,
+          map.isZero() ? 0 : shared};
+}
+
+static Function depthwiseFunction(const std::string &name, const ProductMap &map) {
+  DepthwiseGrid grid(map);
+  return {name, grid.blocks, grid.threads, grid.sharedBytes};
+}
+
 SmallVector<Function, 2> productFunctions(Operation *command) {
   ProductMap map(command);
   if (map.isEmpty())
     return {};
   ProductGrid grid = gridOf(map);
   std::string name = nameOf(command, map);
-  int64_t shared = sharedBytes(map, grid, false);
-  if (hasTensorCores(map.element))
-    shared = std::max(shared, sharedBytes(map, grid, true));
   auto perElement = [](const std::string &name, int64_t elements) {
     return Function{name, divideCeil(elements, kBlockThreads), kBlockThreads};
   };
   SmallVector<Function, 2> functions;
   if (map.packedElements)
     functions.push_back(perElement(name + "$filter", map.packedElements));
-  functions.push_back({grid.splits > 1 ? name + "$partial" : name,
-                       grid.splits * map.batch * grid.tileRows * grid.tileColumns,
-                       grid.tile.threads, map.isZero() ? 0 : shared});
+  std::string sums = grid.splits > 1 ? name + "$partial" : name;
+  functions.push_back(map.depthwiseGroups ? depthwiseFunction(sums, map)
+                                          : tilesFunction(sums, map, grid));
   if (grid.splits > 1)
     functions.push_back(perElement(name + "$combine", map.batch * map.rows * map.columns));
   if (map.unpackedElements) {

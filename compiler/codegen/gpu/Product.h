@@ -38,7 +38,8 @@ struct ProductTile {
 };
 
 /// Block ((split · batch + b) · tileRows + i) · tileColumns + j computes tile (i, j) of product b,
-/// summed over [split · splitDepth, (split + 1) · splitDepth) of the depth.
+/// summed over [split · splitDepth, (split + 1) · splitDepth) of the depth. Depthwise convolutions
+/// have blocks of their own (Depthwise.h), no tiles, and the same splits.
 struct ProductGrid {
   ProductTile tile;
   int64_t tileRows, tileColumns;
@@ -46,9 +47,9 @@ struct ProductGrid {
 };
 ProductGrid productGrid(mlir::Operation *command);
 
-/// Writes the functions in front of the function that `command` is in. `tensorCores`: halves are
-/// multiplied by tensor cores (sm_80 and later), else everything in the accumulator's type.
-llvm::LogicalResult emitProduct(mlir::Operation *command, bool tensorCores);
+/// Writes the functions in front of the function that `command` is in. Halves are multiplied by
+/// what the architecture has tensor cores for (Architecture.h), the rest in the accumulator's type.
+llvm::LogicalResult emitProduct(mlir::Operation *command, unsigned architecture);
 
 } // namespace mpc::gpu
 

@@ -248,6 +248,15 @@ bool ProductMap::packs(const Convolution &c, int64_t pixels) const {
          pixels >= kPackedPixels;
 }
 
+// What a thread has registers for: taps times features of a channel; fewer of them as sums.
+constexpr int64_t kMostDepthwise = 64, kMostDepthwiseFeatures = 4, kMostDepthwiseSums = 28;
+
+int64_t ProductMap::depthwiseGroupsOf(const Convolution &c) {
+  bool isDepthwise = c.channelsLast && c.groups > 1 && c.channels == 1 &&
+                     c.features <= kMostDepthwiseFeatures && c.features * c.taps <= kMostDepthwise;
+  return isDepthwise ? c.groups : 0;
+}
+
 int64_t ProductMap::packedBytes() const {
   return llvm::alignTo(packedElements * storedBytes(element), 64);
 }
@@ -314,6 +323,7 @@ void ProductMap::readForward(const Convolution &c) {
     return ProductElement{c.filter(group, f, channel, tap), {}};
   };
   batch = c.groups;
+  depthwiseGroups = depthwiseGroupsOf(c);
   depth = c.channels * c.taps;
   int64_t pixels = c.images * c.outputPixels;
   if (packs(c, pixels)) { // [group, f, (t,c)]
@@ -362,6 +372,7 @@ void ProductMap::readBackwardData(const ImageGradient &c) {
     return c.filterAt(e, b, channel, k, packed);
   };
   batch = c.batch();
+  depthwiseGroups = depthwiseGroupsOf(c);
   depth = c.depth();
   rows = c.channelsLast ? c.pixels() : c.channels;
   columns = c.channelsLast ? c.channels : c.pixels();
@@ -375,6 +386,11 @@ void ProductMap::readBackwardData(const ImageGradient &c) {
 
 void ProductMap::readBackwardWeights(const Convolution &c) {
   batch = c.groups;
+  depthwiseGroups = depthwiseGroupsOf(c);
+  sumsPixels = true;
+  tapsTogether = c.taps;
+  for (size_t d = 0; c.features * tapsTogether > kMostDepthwiseSums && d + 1 < c.kernel.size(); ++d)
+    tapsTogether /= c.kernel[d];
   rows = c.features;
   columns = c.channels * c.taps;
   depth = c.images * c.outputPixels;

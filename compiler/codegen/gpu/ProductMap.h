@@ -52,6 +52,14 @@ struct ProductMap {
   int64_t unpackedElements = 0;
   std::function<Affine(GpuEmitter &, const Affine &at)> unpackedTo;
 
+  /// Of a convolution of every channel by itself, with channels last, its groups; else 0. Then no
+  /// tiles are made of it (Depthwise.h).
+  int64_t depthwiseGroups = 0;
+  bool sumsPixels = false; ///< the gradient of a filter: the depth are pixels
+  /// Of a depthwise filter's gradient, columns of a block: all taps, or those of the last
+  /// dimensions where a thread has no registers for all.
+  int64_t tapsTogether = 0;
+
   bool isEmpty() const { return batch * rows * columns == 0; }
   /// The sum is over nothing: no operand has elements to read.
   bool isZero() const { return depth == 0; }
@@ -60,6 +68,7 @@ private:
   struct Convolution;
   struct ImageGradient;
   bool packs(const Convolution &c, int64_t pixels) const;
+  static int64_t depthwiseGroupsOf(const Convolution &c);
   void readMatmul(MatmulOp op);
   void readForward(const Convolution &c);
   void readBackwardData(const ImageGradient &c);

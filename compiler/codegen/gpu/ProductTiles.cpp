@@ -61,12 +61,11 @@ void storeTogether(GpuEmitter &e, Value pointer, const Affine &first, ValueRange
 namespace {
 class TensorCoreProduct : public TileProduct {
 public:
-  TensorCoreProduct(GpuEmitter &e, const ProductTile &tile, Type element)
-      : e(e), rows(tile.rows / tile.warpRows),
+  TensorCoreProduct(GpuEmitter &e, const ProductTile &tile, Mma mma, Type element)
+      : rows(tile.rows / tile.warpRows),
         columns(tile.columns / (tile.threads / kWarp / tile.warpRows)) {
     auto [warp, lane] = e.divide(e.thread, kWarp);
-    this->lane = lane;
-    cores.emplace(e, element, lane);
+    cores = createTensorCores(e, mma, element, lane);
     std::tie(warpRow, warpColumn) = e.divide(warp, tile.threads / kWarp / tile.warpRows);
   }
 
@@ -78,10 +77,9 @@ private:
   static constexpr int64_t kRows = TensorCores::kRows, kColumns = TensorCores::kColumns,
                            kDepth = TensorCores::kDepth, kSums = TensorCores::kSums;
 
-  GpuEmitter &e;
   int64_t rows, columns; ///< of a warp
-  Affine lane, warpRow, warpColumn;
-  std::optional<TensorCores> cores;
+  Affine warpRow, warpColumn;
+  std::unique_ptr<TensorCores> cores;
 };
 } // namespace
 
@@ -89,40 +87,38 @@ SmallVector<Value> TensorCoreProduct::multiply(const SharedTile &left, const Sha
                                                ValueRange sums) {
   SmallVector<Value> next(sums);
   for (int64_t k = 0; k < tileDepth(/*tensorCores=*/true); k += kDepth) {
-    SmallVector<Value> a, b; // per 16 rows: 4 words; per 8 columns: 2 words
+    SmallVector<TensorCores::Fragment> a, b;
     for (int64_t i = 0; i < rows; i += kRows)
-      for (Value word : cores->loadMatrices(left, warpRow * rows + i, k, /*depthFirst=*/false))
-        a.push_back(cores->operand(word));
-    for (int64_t j = 0; j < columns; j += 2 * kColumns)
-      for (Value word :
-           cores->loadMatrices(right, warpColumn * columns + j, k, /*depthFirst=*/true))
-        b.push_back(cores->operand(word));
+      a.push_back(cores->load(left, warpRow * rows + i, k, TensorCores::kLeft));
+    for (int64_t j = 0; j < columns; j += kColumns)
+      b.push_back(cores->load(right, warpColumn * columns + j, k, TensorCores::kRight));
     size_t sum = 0;
-    for (size_t i = 0; i < a.size(); i += 4)
-      for (size_t j = 0; j < b.size(); j += 2, sum += kSums)
-        llvm::copy(cores->multiplyAdd(ArrayRef(a).slice(i, 4), ArrayRef(b).slice(j, 2),
-                                      ArrayRef(next).slice(sum, kSums)),
-                   next.begin() + sum);
+    for (const TensorCores::Fragment &x : a)
+      for (const TensorCores::Fragment &y : b) {
+        llvm::copy(cores->multiplyAdd(x, y, ArrayRef(next).slice(sum, kSums)), next.begin() + sum);
+        sum += kSums;
+      }
   }
   return next;
 }
 
-//   lane l: rows l / 4 and l / 4 + 8, columns 2 · (l mod 4) and the next
 SmallVector<SumRun> TensorCoreProduct::runs() {
-  auto [group, place] = e.divide(lane, 4);
   SmallVector<SumRun> runs;
   int64_t sum = 0;
   for (int64_t i = 0; i < rows; i += kRows)
     for (int64_t j = 0; j < columns; j += kColumns)
-      for (int64_t half = 0; half < kRows; half += 8, sum += 2)
-        runs.push_back({warpRow * rows + group + Affine(i + half),
-                        warpColumn * columns + place * 2 + Affine(j), sum, 2});
+      for (const Affine &column : cores->columns)
+        for (const Affine &row : cores->rows) {
+          runs.push_back({warpRow * rows + row + Affine(i),
+                          warpColumn * columns + column + Affine(j), sum, 2});
+          sum += 2;
+        }
   return runs;
 }
 
 std::unique_ptr<TileProduct> createTensorCoreProduct(GpuEmitter &e, const ProductTile &tile,
-                                                     Type element) {
-  return std::make_unique<TensorCoreProduct>(e, tile, element);
+                                                     Mma mma, Type element) {
+  return std::make_unique<TensorCoreProduct>(e, tile, mma, element);
 }
 
 //===----------------------------------------------------------------------------------===//

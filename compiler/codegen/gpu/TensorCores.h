@@ -3,40 +3,63 @@
 #ifndef MPC_CODEGEN_GPU_TENSORCORES_H
 #define MPC_CODEGEN_GPU_TENSORCORES_H
 
+#include "compiler/codegen/gpu/Architecture.h"
 #include "compiler/codegen/gpu/EmitProduct.h"
 #include <array>
 
 namespace mpc::gpu {
 
-/// mma.sync.m16n8k16. Which lane has which elements is fixed by the PTX ISA ("Matrix fragments for
-/// mma.m16n8k16"): with g = lane / 4 and p = 2 · (lane mod 4), the words of
-///   left   (16×16)  (g, p) (g + 8, p) (g, p + 8) (g + 8, p + 8)    two neighbors of the depth each
-///   right  (16×8)   (p, g) (p + 8, g)                              likewise
-///   sums   (16×8)   (g, p) (g, p + 1) (g + 8, p) (g + 8, p + 1)    one f32 each
+/// Products of 16×16 by 16×16 elements. Which lane has which of them is fixed by the PTX ISA for
+/// each instruction ("Matrix fragments for mma…"), and known here alone.
 class TensorCores {
 public:
-  static constexpr int64_t kRows = 16, kColumns = 8, kDepth = 16, kSums = 4;
+  static constexpr int64_t kRows = 16, kColumns = 16, kDepth = 16, kSums = 8;
 
+  enum Side { kLeft, kRight };
+  /// What a lane has of a side, in words of two halves.
+  struct Fragment {
+    llvm::SmallVector<mlir::Value> words; ///< as the instruction takes them
+    bool alongDepth = true;               ///< a word's halves differ in the depth
+  };
+
+  /// The lane's sums: number 4 · c + 2 · r + i is of row rows[r] and column columns[c] + i.
+  std::array<Affine, 2> rows, columns;
+  /// So many lanes have the same rows. Their numbers differ by multiples of the distance.
+  int64_t rowLanes, laneDistance;
+  /// Row and depth of the first half of each word of a left side along the depth.
+  llvm::SmallVector<std::pair<Affine, Affine>> leftPlaces;
+
+  virtual ~TensorCores() = default;
+  /// The 16×16 elements from (outer, depth) on.
+  virtual Fragment load(const SharedTile &tile, const Affine &outer, const Affine &depth,
+                        Side side) = 0;
+  /// A left side of these words of 32 bits, placed as leftPlaces says.
+  Fragment leftOf(llvm::ArrayRef<mlir::Value> words);
+  /// A left side of what rounded sums are: four words of neighbors, in the order of the sums.
+  virtual Fragment leftOfSums(llvm::ArrayRef<mlir::Value> words) = 0;
+  /// sums + left · right.
+  virtual llvm::SmallVector<mlir::Value> multiplyAdd(const Fragment &left, const Fragment &right,
+                                                     mlir::ValueRange sums) = 0;
+
+protected:
   TensorCores(GpuEmitter &e, mlir::Type element, const Affine &lane)
       : e(e), element(element), lane(lane) {}
-
-  /// The 16×16 elements from (outer, depth) on, in four words of two halves that differ in the
-  /// depth. Which of the matrices is the second: the one further in the depth (the right side of
-  /// two products), or in the outer index (a left side).
-  std::array<mlir::Value, 4> loadMatrices(const SharedTile &tile, const Affine &outer,
-                                          const Affine &depth, bool depthFirst);
   /// A word as mma takes it: two f16 are a vector, two bf16 a word.
   mlir::Value operand(mlir::Value word);
-  /// sums + left · right, of a left side's 4 words and a right side's 2.
-  llvm::SmallVector<mlir::Value> multiplyAdd(llvm::ArrayRef<mlir::Value> left,
-                                             llvm::ArrayRef<mlir::Value> right,
-                                             mlir::ValueRange sums);
+  /// One mma.sync: left · right + sums.
+  llvm::SmallVector<mlir::Value> multiply(llvm::ArrayRef<mlir::Value> left,
+                                          llvm::ArrayRef<mlir::Value> right, mlir::ValueRange sums,
+                                          std::array<int64_t, 3> shape, bool leftAlongDepth = true,
+                                          bool rightAlongDepth = true);
 
-private:
   GpuEmitter &e;
   mlir::Type element;
   Affine lane;
 };
+
+/// Of all lanes of a warp.
+std::unique_ptr<TensorCores> createTensorCores(GpuEmitter &e, Mma mma, mlir::Type element,
+                                               const Affine &lane);
 
 } // namespace mpc::gpu
 

@@ -37,7 +37,7 @@ namespace mpc {
 static constexpr const char *kPtxFeature = "+ptx81";
 static constexpr unsigned kLastOfPtx = 90;
 
-/// The architecture whose PTX is made for these, of one flavor.
+/// The architecture whose PTX is made for these, of one text.
 static unsigned ptxArchitecture(llvm::ArrayRef<unsigned> architectures) {
   return std::min(*llvm::min_element(architectures), kLastOfPtx);
 }
@@ -121,10 +121,7 @@ lowerKernels(ModuleOp planned, llvm::TargetMachine &machine, unsigned architectu
   for (Operation *command : gpu::distinctLibraryCommands(planned))
     cloneAlone(builder, command);
   PassManager passes(context, ModuleOp::getOperationName(), PassManager::Nesting::Explicit);
-  HalfSupport half;
-  half.f16 = true;
-  half.bf16 = architecture >= kFirstBf16Architecture;
-  passes.addPass(gpu::createConvertKernelsToNVVM(half));
+  passes.addPass(gpu::createConvertKernelsToNVVM(architecture));
   if (failed(passes.run(*module)))
     return llvm::createStringError("code generation failed");
   std::unique_ptr<llvm::Module> device = translateModuleToLLVMIR(*module, llvmContext, "mpc");
@@ -160,21 +157,36 @@ llvm::Expected<std::string> compileForSimulator(ModuleOp planned, unsigned archi
   return compileSimulatorImage(**module);
 }
 
+/// The architectures in ascending order, those together whose kernels are one text: they differ by
+/// instructions for bf16 and, where something multiplies f16, by those of tensor cores.
+static SmallVector<std::vector<unsigned>> textsOf(ModuleOp planned,
+                                                  std::vector<unsigned> architectures) {
+  Type f16 = Float16Type::get(planned.getContext());
+  bool multipliesF16 = llvm::any_of(gpu::distinctLibraryCommands(planned), [&](Operation *command) {
+    return getElementTypeOrSelf(command->getOperand(0).getType()) == f16;
+  });
+  auto kind = [&](unsigned architecture) {
+    return std::pair(architecture >= kFirstBf16Architecture,
+                     multipliesF16 ? gpu::mmaOf(architecture, f16) : gpu::Mma::none);
+  };
+  llvm::sort(architectures);
+  SmallVector<std::vector<unsigned>> texts;
+  for (unsigned architecture : architectures) {
+    if (texts.empty() || kind(texts.back().back()) != kind(architecture))
+      texts.emplace_back();
+    texts.back().push_back(architecture);
+  }
+  return texts;
+}
+
 llvm::Expected<std::vector<DeviceImage>>
 compileDeviceImages(ModuleOp planned, const CudaTargetOptions &options,
                     std::vector<KernelResources> *resources) {
-  std::vector<unsigned> architectures = options.architectures;
-  llvm::sort(architectures);
   std::vector<DeviceImage> images;
-  for (bool modern : {false, true}) {
-    std::vector<unsigned> flavor;
-    for (unsigned architecture : architectures)
-      if ((architecture >= kFirstBf16Architecture) == modern)
-        flavor.push_back(architecture);
-    bool first = images.empty();
-    if (flavor.empty())
-      continue;
-    unsigned base = ptxArchitecture(flavor);
+  SmallVector<std::vector<unsigned>> texts = textsOf(planned, options.architectures);
+  for (const std::vector<unsigned> &text : texts) {
+    bool first = images.empty(), last = text == texts.back();
+    unsigned base = ptxArchitecture(text);
     llvm::LLVMContext context;
     auto machine = createMachine(base);
     if (!machine)
@@ -191,12 +203,12 @@ compileDeviceImages(ModuleOp planned, const CudaTargetOptions &options,
     auto ptx = writePtx(**module, **machine);
     if (!ptx)
       return ptx.takeError();
-    auto cubins = assemble(*ptx, flavor, options.threads, resources);
+    auto cubins = assemble(*ptx, text, options.threads, resources);
     if (!cubins)
       return cubins.takeError();
-    for (auto [architecture, bytes] : llvm::zip(flavor, *cubins))
+    for (auto [architecture, bytes] : llvm::zip(text, *cubins))
       images.push_back({DeviceImage::cubin, architecture, std::move(bytes)});
-    if (first) // the driver reads it up to a NUL
+    if (first || last) // the driver reads it up to a NUL
       images.push_back({DeviceImage::ptx, base, std::move(*ptx) + '\0'});
   }
   return images;

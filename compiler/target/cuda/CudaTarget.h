@@ -1,14 +1,16 @@
 //===- CudaTarget.h - kernels as PTX and cubins -----------------------------------------===//
 //
-// One module of PTX per flavor of instructions (before and from sm_80 on), assembled by ptxas
-// for every architecture asked for. Cubins run on the devices of their major version; PTX of
-// the lowest architecture is kept for those that come later.
+// One module of PTX for all architectures that have the same instructions, as far as the kernels
+// use them (Architecture.h), assembled by ptxas for every architecture asked for. Cubins run on
+// the devices of their major version. PTX is kept for those that have none: the first text, which
+// runs wherever a program can, and the last one, with the instructions of those that come later.
 //
 //===----------------------------------------------------------------------------===//
 
 #ifndef MPC_TARGET_CUDA_CUDATARGET_H
 #define MPC_TARGET_CUDA_CUDATARGET_H
 
+#include "compiler/codegen/gpu/Architecture.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
@@ -24,8 +26,6 @@ namespace mpc {
 inline constexpr unsigned kKnownArchitectures[] = {70, 72,  75,  80,  86,  87, 89,
                                                    90, 100, 101, 103, 120, 121};
 inline constexpr unsigned kDefaultArchitectures[] = {70, 75, 80, 86, 89, 90, 100, 120};
-/// From here on a GPU has instructions for bf16 and for maxima that propagate NaN.
-inline constexpr unsigned kFirstBf16Architecture = 80;
 
 struct CudaTargetOptions {
   std::vector<unsigned> architectures{std::begin(kDefaultArchitectures),
@@ -47,8 +47,8 @@ struct KernelResources {
   unsigned registers = 0, spillBytes = 0, sharedBytes = 0;
 };
 
-/// The images of a planned module's kernels, cubins in the order of the architectures, then PTX.
-/// Fails where ptxas or libdevice is missing, or ptxas refuses the code.
+/// The images of a planned module's kernels, in the order of the architectures; of the first and
+/// the last text PTX, too. Fails where ptxas or libdevice is missing, or ptxas refuses the code.
 llvm::Expected<std::vector<DeviceImage>>
 compileDeviceImages(mlir::ModuleOp planned, const CudaTargetOptions &options,
                     std::vector<KernelResources> *resources = nullptr);

@@ -85,7 +85,7 @@ Value *SimulatorCode::call(IRBuilder<> &b, StringRef name, Type *result,
 
 /// The kernel's array of words, filled with these values of 32 bits each.
 Value *SimulatorCode::words(Kernel &kernel, IRBuilder<> &b, ArrayRef<Value *> values) {
-  constexpr unsigned kWords = 10;
+  constexpr unsigned kWords = 12;
   if (!kernel.words) {
     IRBuilder<> entry(&*kernel.function->getEntryBlock().getFirstInsertionPt());
     kernel.words = entry.CreateAlloca(ArrayType::get(i32, kWords));
@@ -104,6 +104,26 @@ Value *SimulatorCode::resultWords(Kernel &kernel, IRBuilder<> &b, Type *result) 
     all = b.CreateInsertValue(all, word, i);
   }
   return all;
+}
+
+/// What the simulator calls the intrinsic of an mma.sync.
+static uint32_t multiplication(Intrinsic::ID mma) {
+  switch (mma) {
+  case Intrinsic::nvvm_mma_m16n8k16_row_col_bf16:
+    return MPC_SIM_M16N8K16_BF16;
+  case Intrinsic::nvvm_mma_m16n8k8_row_col_f32_f32:
+    return MPC_SIM_M16N8K8;
+  case Intrinsic::nvvm_mma_m8n8k4_row_col_f32_f32:
+    return MPC_SIM_M8N8K4;
+  case Intrinsic::nvvm_mma_m8n8k4_row_row_f32_f32:
+    return MPC_SIM_M8N8K4 + MPC_SIM_ROW_B;
+  case Intrinsic::nvvm_mma_m8n8k4_col_col_f32_f32:
+    return MPC_SIM_M8N8K4 + MPC_SIM_COLUMN_A;
+  case Intrinsic::nvvm_mma_m8n8k4_col_row_f32_f32:
+    return MPC_SIM_M8N8K4 + MPC_SIM_COLUMN_A + MPC_SIM_ROW_B;
+  default:
+    return MPC_SIM_M16N8K16_F16;
+  }
 }
 
 Error SimulatorCode::replaceIntrinsic(IntrinsicInst &intrinsic, Kernel &kernel) {
@@ -147,11 +167,15 @@ Error SimulatorCode::replaceIntrinsic(IntrinsicInst &intrinsic, Kernel &kernel) 
       replacement = call(b, "mpc_sim_warp_barrier", Type::getVoidTy(context), {argument(0)});
       break;
     case Intrinsic::nvvm_mma_m16n8k16_row_col_f32_f32:
-    case Intrinsic::nvvm_mma_m16n8k16_row_col_bf16: {
-      bool isBf16 = intrinsic.getIntrinsicID() == Intrinsic::nvvm_mma_m16n8k16_row_col_bf16;
+    case Intrinsic::nvvm_mma_m16n8k16_row_col_bf16:
+    case Intrinsic::nvvm_mma_m16n8k8_row_col_f32_f32:
+    case Intrinsic::nvvm_mma_m8n8k4_row_col_f32_f32:
+    case Intrinsic::nvvm_mma_m8n8k4_row_row_f32_f32:
+    case Intrinsic::nvvm_mma_m8n8k4_col_col_f32_f32:
+    case Intrinsic::nvvm_mma_m8n8k4_col_row_f32_f32: {
       Value *lane = words(kernel, b, SmallVector<Value *>(intrinsic.args()));
       call(b, "mpc_sim_multiply", Type::getVoidTy(context),
-           {number(isBf16 ? MPC_SIM_BF16 : MPC_SIM_F16), lane});
+           {number(multiplication(intrinsic.getIntrinsicID())), lane});
       replacement = resultWords(kernel, b, intrinsic.getType());
       break;
     }
