@@ -59,9 +59,9 @@ Signature mpc::import::readSignature(const onnx::ModelProto &model) {
   return signature;
 }
 
-std::vector<Signature::Placeholder> mpc::import::callArguments(const onnx::NodeProto &node,
-                                                               const Signature &signature) {
-  std::vector<Signature::Placeholder> arguments;
+/// The values among a call's arguments as they are named there, "%x", and "None".
+static std::vector<StringRef> argumentNames(const onnx::NodeProto &node) {
+  std::vector<StringRef> names;
   StringRef text = property(node.metadata_props(), kCall);
   text = text.substr(text.find("(args = "));
   auto isWord = [](char c) { return llvm::isAlnum(c) || c == '_'; };
@@ -73,17 +73,35 @@ std::vector<Signature::Placeholder> mpc::import::callArguments(const onnx::NodeP
       text = text.drop_front();
       continue;
     }
-    auto found = signature.placeholders.find(word);
     if (before == '%')
-      arguments.push_back(found == signature.placeholders.end()
-                              ? Signature::Placeholder{Signature::Kind::none, ""}
-                              : found->second);
+      names.push_back({word.data() - 1, word.size() + 1});
     else if (word == "None")
-      arguments.push_back({Signature::Kind::absent, ""});
+      names.push_back(word);
     before = word.back();
     text = text.drop_front(word.size());
   }
+  return names;
+}
+
+std::vector<Signature::Placeholder> mpc::import::callArguments(const onnx::NodeProto &node,
+                                                               const Signature &signature) {
+  std::vector<Signature::Placeholder> arguments;
+  for (StringRef name : argumentNames(node)) {
+    auto found = signature.placeholders.find(name.drop_front());
+    if (!name.starts_with("%"))
+      arguments.push_back({Signature::Kind::absent, ""});
+    else if (found == signature.placeholders.end())
+      arguments.push_back({Signature::Kind::none, ""});
+    else
+      arguments.push_back(found->second);
+  }
   return arguments;
+}
+
+bool mpc::import::readsResult(const onnx::NodeProto &node, StringRef name,
+                              const Signature &signature) {
+  return !signature.placeholders.count(name) &&
+         llvm::is_contained(argumentNames(node), ("%" + name).str());
 }
 
 StringRef mpc::import::callTarget(const onnx::NodeProto &node) {

@@ -252,6 +252,9 @@ Signature readSignature(const ::onnx::ModelProto &model);
 /// the signature does not list, of kind absent a None.
 std::vector<Signature::Placeholder> callArguments(const ::onnx::NodeProto &node,
                                                   const Signature &signature);
+/// Whether the call reads a value of that name, which is none of the signature's: one that another
+/// call makes.
+bool readsResult(const ::onnx::NodeProto &node, llvm::StringRef name, const Signature &signature);
 /// The function that the call is of: "torch.ops.aten.layer_norm.default".
 llvm::StringRef callTarget(const ::onnx::NodeProto &node);
 /// Up to opset 20 PyTorch's exporter writes group_norm as an InstanceNormalization by ones and

@@ -12,6 +12,9 @@
 //       PyTorch's files without metadata one is enough, since these keep their constants in
 //       Constant nodes).
 //
+// A value that the exporter has computed ahead, which the call of its reader names as another
+// call's result, is none where every parameter is in the file: it was made of buffers.
+//
 // --train replaces this rule, --freeze takes from it.
 //
 //===----------------------------------------------------------------------===//
@@ -44,6 +47,8 @@ private:
   bool isGroupNormParameter(const onnx::TensorProto &tensor, const std::vector<Site> &sites);
   void leaveOut(const onnx::TensorProto &tensor, const std::string &reason, bool isFrozen);
   void noteTies(StringRef name, const std::vector<Site> &sites);
+  bool isComputedAhead(StringRef name);
+  std::vector<std::string> lost(Signature::Kind kind, StringRef ending);
   void noteLost();
 
   OnnxModel &model;
@@ -53,6 +58,7 @@ private:
   Problems &problems;
   Signature signature;
   Uses uses;
+  std::vector<std::string> lostParameters; ///< of the PyTorch model: not in the file
   std::optional<llvm::Regex> train, freeze;
   unsigned trainMatches = 0, freezeMatches = 0;
 };
@@ -107,6 +113,9 @@ std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor,
     return llvm::any_of(sites,
                         [&](const Site &site) { return llvm::is_contained(wanted, site.use); });
   };
+  if (lostParameters.empty() && isComputedAhead(tensor.name()))
+    return "a value that the exporter has computed, of buffers alone: every parameter is in the "
+           "file";
   if (model.constants.count(tensor.name()))
     return "the normalization has no parameters, by the exporter's metadata";
   if (signature.present && has({Use::scale, Use::bias}) && isNormConstant(tensor, sites))
@@ -169,30 +178,41 @@ void RoleAssigner::noteTies(StringRef name, const std::vector<Site> &sites) {
                           (readers.size() > 2 ? ", …" : ""));
 }
 
-/// Parameters of the PyTorch model that the file does not have: a BatchNormalization folded into
-/// the convolution before it, zero biases. A weight that the file has under another name, mostly
-/// transposed, is not lost: its node's call tells.
-void RoleAssigner::noteLost() {
+bool RoleAssigner::isComputedAhead(StringRef name) {
+  return signature.present && llvm::any_of(uses.consumers(name), [&](const Uses::Edge &reader) {
+           return readsResult(*reader.node, name, signature);
+         });
+}
+
+/// What the signature lists and the file does not have. A weight that the file has under another
+/// name, mostly transposed, is not lost: its node's call tells.
+std::vector<std::string> RoleAssigner::lost(Signature::Kind kind, StringRef ending) {
   llvm::StringSet<> there;
   for (const onnx::TensorProto &tensor : model.proto.graph().initializer()) {
     there.insert(tensor.name());
     if (signature.kind(tensor.name()) != Signature::Kind::none ||
-        (roles.of[tensor.name()] != InitializerRole::parameter &&
-         !roles.frozen.count(tensor.name())))
+        !isFloatType(tensor.data_type()) || isComputedAhead(tensor.name()))
       continue;
-    for (const Site &site : uses.sites(tensor.name()))
+    bool isNumber = isConstantName(tensor.name()) || elementCount(tensor.dims()) == 1;
+    for (const Site &site : uses.sites(tensor.name())) {
+      if (site.use == Use::none ||
+          (isNumber && (site.use == Use::arithmetic || site.use == Use::state)))
+        continue;
       for (const Signature::Placeholder &argument : callArguments(*site.node, signature))
         there.insert(argument.target);
+    }
   }
-  auto lost = [&](Signature::Kind kind, StringRef ending) {
-    std::vector<std::string> names;
-    for (const auto &entry : signature.kinds)
-      if (entry.second == kind && entry.getKey().ends_with(ending) &&
-          !there.contains(entry.getKey()))
-        names.push_back(entry.getKey().str());
-    llvm::sort(names);
-    return names;
-  };
+  std::vector<std::string> names;
+  for (const auto &entry : signature.kinds)
+    if (entry.second == kind && entry.getKey().ends_with(ending) && !there.contains(entry.getKey()))
+      names.push_back(entry.getKey().str());
+  llvm::sort(names);
+  return names;
+}
+
+/// Parameters of the PyTorch model that the file does not have: a BatchNormalization folded into
+/// the convolution before it, zero biases.
+void RoleAssigner::noteLost() {
   auto note = [&](const std::vector<std::string> &names, const char *what, const char *why) {
     std::string text = std::to_string(names.size()) + " " + what +
                        " of the PyTorch model are not in the file, since its exporter " + why +
@@ -202,9 +222,8 @@ void RoleAssigner::noteLost() {
     roles.notes.push_back(text + (names.size() > 4 ? ", …" : "") +
                           "; exported with optimize=False they stay");
   };
-  std::vector<std::string> parameters = lost(Signature::Kind::parameter, "");
-  if (!parameters.empty())
-    return note(parameters, "parameters", "folded, renamed or dropped them");
+  if (!lostParameters.empty())
+    return note(lostParameters, "parameters", "folded, renamed or dropped them");
   // A BatchNormalization without parameters leaves nothing else behind.
   std::vector<std::string> means = lost(Signature::Kind::buffer, ".running_mean");
   size_t known = llvm::count_if(signature.kinds, [](const auto &entry) {
@@ -231,6 +250,7 @@ bool RoleAssigner::run() {
   makeRegex("--freeze", options.freezeRegex, freeze, problems);
   if (!problems.none())
     return false;
+  lostParameters = lost(Signature::Kind::parameter, "");
   int64_t parameters = 0, elements = 0, frozen = 0;
   for (const onnx::TensorProto &tensor : model.proto.graph().initializer()) {
     InitializerRole &role = roles.of[tensor.name()];

@@ -46,14 +46,23 @@ Use mpc::import::operandUse(const onnx::NodeProto &node, int operand) {
       {"Mean", {{arithmetic}, true}},
       // Parameters are kept in bounds by these: exp(logit_scale), sigmoid(gate), softmax(mixture).
       {"Abs", {{arithmetic}}},
+      {"Celu", {{arithmetic}}},
       {"Clip", {{arithmetic}}},
+      {"Elu", {{arithmetic}}},
       {"Exp", {{arithmetic}}},
+      {"Gelu", {{arithmetic}}},
+      {"HardSigmoid", {{arithmetic}}},
+      {"HardSwish", {{arithmetic}}},
+      {"LeakyRelu", {{arithmetic}}},
       {"LogSoftmax", {{arithmetic}}},
+      {"Mish", {{arithmetic}}},
       {"Neg", {{arithmetic}}},
       {"Relu", {{arithmetic}}},
+      {"Selu", {{arithmetic}}},
       {"Sigmoid", {{arithmetic}}},
       {"Softmax", {{arithmetic}}},
       {"Softplus", {{arithmetic}}},
+      {"Softsign", {{arithmetic}}},
       {"Tanh", {{arithmetic}}},
   };
   static const llvm::StringMap<Row> microsoft = {

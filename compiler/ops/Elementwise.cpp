@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------------===//
 
 #include "Pointwise.h"
+#include "Rows.h"
 #include "Unsigned.h"
 
 using namespace mlir;
@@ -361,6 +362,10 @@ static LogicalResult convertIsInf(NodeContext &node) {
 // Choices. ----------------------------------------------------------------------------------
 
 static LogicalResult convertWhere(NodeContext &node) {
+  if (!node.operand(0) || !node.operand(1) || !node.operand(2))
+    return failure();
+  if (Value safe = safeSoftmax(node))
+    return node.results({safe});
   auto xs = broadcastOperands(node, 3);
   if (!xs)
     return failure();

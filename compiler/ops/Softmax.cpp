@@ -7,6 +7,7 @@
 
 #include "OnnxConversion.h"
 #include "Rows.h"
+#include <limits>
 
 using namespace mlir;
 
@@ -82,6 +83,42 @@ SmallVector<Value> LogSoftmaxGradOp::expand(OpBuilder &b) { // dy - exp(y) · Σ
 }
 
 // Handlers. ---------------------------------------------------------------------------------
+
+//   Where(IsNaN(p), 0, p),  p = softmax(x):  PyTorch's softmax of rows that a mask may leave
+//   nothing of
+// Where a row of x is -∞ throughout, p is NaN, and so is its gradient, although nothing depends on
+// it. So the softmax is one of zeros there, whose gradient is zero.
+Value safeSoftmax(NodeContext &node) {
+  auto isNaN = node.operand(0).getDefiningOp<arith::CmpFOp>();
+  auto softmax = node.operand(2).getDefiningOp<SoftmaxOp>();
+  if (!softmax || !isNaN || isNaN.getPredicate() != arith::CmpFPredicate::UNO ||
+      isNaN.getLhs() != isNaN.getRhs() || !tensorType(node.operand(1)).hasStaticShape() ||
+      tensorType(node.operand(1)).getNumElements() != 1 || node.scalar(1) != 0.0)
+    return {};
+  Value compared = isNaN.getLhs();
+  if (auto widened = compared.getDefiningOp<arith::ExtFOp>())
+    compared = widened.getIn();
+  if (compared != softmax.getResult())
+    return {};
+  OpBuilder &b = node.b;
+  Location loc = node.loc;
+  auto axis = static_cast<int64_t>(softmax.getAxis());
+  Value x = widen(b, loc, softmax.getInput());
+  SmallVector<int64_t> others;
+  for (int64_t i = 0; i < int64_t(shapeOf(x).size()); ++i)
+    if (i != axis)
+      others.push_back(i);
+  Expr largest(b, loc, reduce(b, loc, ReductionKind::max, x, {axis}));
+  Value isEmpty = broadcast(b, loc, equal(largest, -std::numeric_limits<double>::infinity()),
+                            others, shapeOf(x));
+  Value some = arith::SelectOp::create(b, loc, isEmpty, splat(b, loc, x.getType(), 0), x);
+  Type type = softmax.getResult().getType();
+  some = castTo(b, loc, some, elementType(softmax.getInput()));
+  Value p = SoftmaxOp::create(b, loc, type, some, axis), wide = widen(b, loc, p);
+  Value none =
+      arith::OrIOp::create(b, loc, isEmpty, compare(b, loc, arith::CmpFPredicate::UNO, wide, wide));
+  return arith::SelectOp::create(b, loc, none, splat(b, loc, type, 0), p);
+}
 
 /// Up to opset 12 the operand is flattened to two dimensions at `axis` (1 if not given), and the
 /// softmax is over all of the second.

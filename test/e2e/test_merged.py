@@ -156,6 +156,22 @@ def test_constants_of_norms_are_not_trained(bench):
     require(parameter_names(trainer) == {"val_3", "val_4", "norm.weight"}, f"{parameter_names(trainer)}")
 
 
+def test_values_that_are_computed_ahead(bench):
+    """What the exporter has computed of a buffer is not trained, under whatever name; where a parameter is missing it may be made of that, and is."""
+    nodes = [node("MatMul", "x val_0", "m"), node("Add", "m slice_1", "s"), node("Relu", "s", "r"), node("MatMul", "r cos", "y")]
+    random = np.random.default_rng(2)
+    weights = {"val_0": random.normal(size=(4, 4)).astype(np.float32), "slice_1": random.normal(size=4).astype(np.float32),
+               "cos": random.normal(size=(4, 4)).astype(np.float32)}
+    calls = {"m": ("torch.ops.aten.linear.default", "%x, %p_a_weight"), "s": ("torch.ops.aten.add.Tensor", "%linear, %slice_1"),
+             "r": ("torch.ops.aten.relu.default", "%add"), "y": ("torch.ops.aten.matmul.default", "%relu, %cos")}
+    for parameters, trained in (({"p_a_weight": "a.weight"}, {"val_0"}), ({"p_a_weight": "a.weight", "p_b": "b"}, {"val_0", "slice_1", "cos"})):
+        model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), parameters, calls, {"b_pe": "pe"})
+        trainer = bench.compile(model, *OPTIONS)
+        require(parameter_names(trainer) == trained, f"{parameter_names(trainer)}")
+        told = "b" in parameters.values()
+        require(("a value that the exporter has computed" in trainer.must("info").out) != told, trainer.must("info").out)
+
+
 def test_parameters_of_group_norms_are_separate(bench):
     """Two fresh group_norms have one tensor of ones in the file, and the ones inside are a layer_norm's as well: two parameters, and a constant."""
     def group(x, y, first, w, b):
