@@ -45,19 +45,23 @@ static int64_t chunkOf(int64_t columns, int64_t count) {
   return llvm::alignTo(divideCeil(columns, count), kColumnUnit);
 }
 
+// Columns of a head beside which a mask is drawn, with the sums of all of them.
+constexpr int64_t kMostDrawnColumns = 96;
+
 /// Dropout where every score draws its number by itself (AttentionDropout.cpp).
 static bool drawsByItself(const Attention &attention) {
   return attention.dropoutRatio && attention.keys % 4 != 0;
 }
 
 //   A thread keeps chunk / 2 sums of each side. Those of two sides leave few registers: where
-//   elements, or the numbers of a mask, do not come in fours, which takes more of them, and beside
-//   a mask of the widest heads, blocks have half as many.
+//   elements, or the numbers of a mask, do not come in fours, which takes more of them, and where a
+//   mask is drawn beside a wide head, blocks have half as many.
 AttentionChunks attentionChunks(const Attention &attention, AttentionPass pass) {
   bool ofDepth = pass != AttentionPass::forward, ofWidth = pass != AttentionPass::queries;
   int64_t columns = std::max(ofDepth ? attention.depth : 0, ofWidth ? attention.width : 0);
   bool isScattered = attention.depth % 4 != 0 || attention.width % 4 != 0 ||
-                     drawsByItself(attention) || (attention.dropoutRatio && columns > 192);
+                     drawsByItself(attention) ||
+                     (attention.dropoutRatio && columns > kMostDrawnColumns);
   int64_t count =
       divideCeil(columns, ofDepth && ofWidth && isScattered ? kMostSums / 2 : kMostSums);
   return {ofDepth ? chunkOf(attention.depth, count) : 0,
