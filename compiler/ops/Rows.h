@@ -25,9 +25,9 @@ struct Rows {
   llvm::SmallVector<int64_t> outer;        ///< 0, 1, …: the dimensions before the last
 };
 
+class NodeContext;
 /// What a Where node chooses from a softmax and a test of it for NaN, with a derivative of zero in
 /// rows of -∞ throughout; null where it is another choice.
-class NodeContext;
 Value safeSoftmax(NodeContext &node);
 
 } // namespace mpc

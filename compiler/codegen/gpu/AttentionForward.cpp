@@ -15,13 +15,10 @@
 #include "compiler/codegen/gpu/EmitAttention.h"
 #include "llvm/ADT/STLExtras.h"
 #include <cmath>
-#include <limits>
 
 using namespace mlir;
 
 namespace mpc::gpu {
-
-static constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 namespace {
 struct Forward {

@@ -20,13 +20,10 @@
 #include "compiler/codegen/gpu/EmitAttention.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
-#include <limits>
 
 using namespace mlir;
 
 namespace mpc::gpu {
-
-static constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 namespace {
 enum Operand { kOutputGradient, kQuery, kKey, kValue, kOutput, kLogSumExp, kStatistics };

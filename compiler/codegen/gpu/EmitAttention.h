@@ -18,8 +18,11 @@
 
 #include "compiler/codegen/gpu/Attention.h"
 #include "compiler/codegen/gpu/TileReader.h"
+#include <limits>
 
 namespace mpc::gpu {
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// Rows of a block, and its threads: four warps of 16 rows.
 inline constexpr int64_t kAttentionRows = 64, kAttentionThreads = 128;
