@@ -4,6 +4,8 @@
 //
 //   dropout(softmax(c · q·kᵀ + b)) · v   →   mpc.attention q, k, v bias b dropout s {scale = c}
 //
+// and p = softmax(…), a safe one, in select(p is NaN, 0, p)   →   {safe} (ops/Softmax.cpp),
+//
 // with the scores' factor in any place (also on q or k), a bias that is repeated in any way or
 // comes of a mask, and the roundings of mixed precision in between, which disappear with the
 // scores: neither is stored, nor is the mask of a dropout, if there is one. Precision is assigned
@@ -231,6 +233,38 @@ static DropoutOp takeDropout(Value &weights) {
   return dropout;
 }
 
+/// The softmax that the weights are, behind a guard select(p is NaN, 0, p) if it is a safe one;
+/// null where they are something else, or something else reads them.
+static SoftmaxOp takeSoftmax(Value weights) {
+  auto softmaxOf = [](Value v) {
+    while (isa_and_nonnull<arith::ExtFOp, arith::TruncFOp>(v.getDefiningOp()))
+      v = v.getDefiningOp()->getOperand(0);
+    return v.getDefiningOp<SoftmaxOp>();
+  };
+  if (!weights.hasOneUse())
+    return nullptr;
+  auto select = weights.getDefiningOp<arith::SelectOp>();
+  if (!select) {
+    auto softmax = weights.getDefiningOp<SoftmaxOp>();
+    return softmax && !softmax.getSafe() ? softmax : nullptr;
+  }
+  auto isNaN = select.getCondition().getDefiningOp<arith::CmpFOp>();
+  SoftmaxOp softmax = softmaxOf(select.getFalseValue());
+  if (!softmax || !softmax.getSafe() || !isNaN || !isNaN->hasOneUse() ||
+      isNaN.getPredicate() != arith::CmpFPredicate::UNO || softmaxOf(isNaN.getLhs()) != softmax ||
+      softmaxOf(isNaN.getRhs()) != softmax || numberOf(select.getTrueValue()) != 0.0)
+    return nullptr;
+  SmallVector<Operation *> readers(softmax->getUsers());
+  while (!readers.empty()) {
+    Operation *reader = readers.pop_back_val();
+    if (isa<arith::ExtFOp, arith::TruncFOp>(reader))
+      llvm::append_range(readers, reader->getUsers());
+    else if (reader != select && reader != isNaN)
+      return nullptr;
+  }
+  return softmax;
+}
+
 /// What tells the dropout's random numbers from those of others: operator_id and seed.
 static Value streamOf(OpBuilder &b, DropoutOp dropout) {
   int64_t values[] = {int64_t(dropout.getOperatorId()), int64_t(dropout.getSeed())};
@@ -249,8 +283,8 @@ static void raise(MatmulOp product) {
     return;
   Value weights = throughCasts(product.getLhs());
   DropoutOp dropout = takeDropout(weights);
-  auto softmax = weights.getDefiningOp<SoftmaxOp>();
-  if (!softmax || !weights.hasOneUse() || int64_t(softmax.getAxis()) != rank - 1)
+  SoftmaxOp softmax = takeSoftmax(weights);
+  if (!softmax || int64_t(softmax.getAxis()) != rank - 1)
     return;
   Scores scores;
   if (!scores.match(softmax.getInput()))
@@ -280,11 +314,11 @@ static void raise(MatmulOp product) {
   if (rank == 3) // behind the only head
     for (int64_t &dimension : dimensions)
       dimension += dimension > 0;
-  auto op = AttentionOp::create(b, loc, TypeRange{result, rows, statistics}, query, key, value,
-                                scores.bias, dropout ? dropout.getState() : Value(),
-                                dropout ? streamOf(b, dropout) : Value(),
-                                b.getF32FloatAttr(float(scale)), b.getDenseI64ArrayAttr(dimensions),
-                                dropout ? dropout.getRatioAttr() : FloatAttr());
+  auto op = AttentionOp::create(
+      b, loc, TypeRange{result, rows, statistics}, query, key, value, scores.bias,
+      dropout ? dropout.getState() : Value(), dropout ? streamOf(b, dropout) : Value(),
+      b.getF32FloatAttr(float(scale)), b.getDenseI64ArrayAttr(dimensions),
+      dropout ? dropout.getRatioAttr() : FloatAttr(), softmax.getSafeAttr());
   Value back = rank == 3 ? reshape(b, loc, op.getResult(), shapeOf(product.getResult()))
                          : transpose(b, loc, op.getResult(), {0, 2, 1, 3});
   product.getResult().replaceAllUsesWith(back);

@@ -6,7 +6,7 @@
 class Mpc_AttentionLike<string mnemonic, list<Trait> traits = []>
     : Mpc_Op<mnemonic, !listconcat([Pure, AttrSizedOperandSegments, DeclareOpInterfaceMethods<CostOpInterface>], traits)> {
   dag attentionExtras = (ins Optional<AnyRankedTensor>:$bias, Optional<AnyRankedTensor>:$state, Optional<AnyRankedTensor>:$stream, F32Attr:$scale, DenseI64ArrayAttr:$bias_dimensions,
-                             OptionalAttr<F64Attr>:$ratio);
+                             OptionalAttr<F64Attr>:$ratio, UnitAttr:$safe);
 }
 
 def Mpc_AttentionOp : Mpc_AttentionLike<"attention", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
@@ -22,7 +22,8 @@ def Mpc_AttentionOp : Mpc_AttentionLike<"attention", [DeclareOpInterfaceMethods<
     result[b, m, h, e] = Σn w[m, n] · value[b, n, h, e]
     ```
     `bias` is f32: what mpc.broadcast with `bias_dimensions` would repeat to the scores. Of halves the weights may be rounded to the operands' type before
-    they are multiplied. A row of scores with NaN or ∞, or of -∞ alone, gives NaN.
+    they are multiplied. A row of scores with NaN or ∞, or of -∞ alone, gives NaN. With `safe` its result is 0, and the gradients of a row of -∞ alone are,
+    too (those of NaN and ∞ stay NaN); of such a row p, μ and log σ below are 0. No library does that.
 
     `statistics` is what the generated gradient computes p with, exp((s - μ) - log σ): the largest score μ of each row, then log σ = l - μ. f32 cannot hold l where
     scores are large: of a row that a mask of -1e9 leaves nothing of, the logarithm of the number of keys is lost. `log_sum_exp` is for a library, which computes

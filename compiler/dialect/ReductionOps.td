@@ -60,8 +60,8 @@ class Mpc_SoftmaxLike<string mnemonic, list<Trait> traits = []>
   let results = (outs AnyRankedTensor:$result);
 }
 def Mpc_SoftmaxOp : Mpc_SoftmaxLike<"softmax", [SameOperandsAndResultType, DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
-  let summary = "exp(x - max) / Σ exp(x - max) over `axis`";
-  let arguments = (ins AnyRankedTensor:$input, I64Attr:$axis);
+  let summary = "exp(x - max) / Σ exp(x - max) over `axis`; with `safe` 0 where x is -∞ along the whole axis, which is NaN without";
+  let arguments = (ins AnyRankedTensor:$input, I64Attr:$axis, UnitAttr:$safe);
   let assemblyFormat = "$input attr-dict `:` type($result)";
 }
 def Mpc_SoftmaxGradOp : Mpc_SoftmaxLike<"softmax_grad"> {

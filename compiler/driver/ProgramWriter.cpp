@@ -226,7 +226,8 @@ template <typename AttentionLike> json::Object ProgramWriter::attentionCommand(A
   json::Object object{{"operands", std::move(operands)},
                       {"results", std::move(results)},
                       {"scale", op.getScale().convertToDouble()},
-                      {"bias_dimensions", json::Array(op.getBiasDimensions())}};
+                      {"bias_dimensions", json::Array(op.getBiasDimensions())},
+                      {"safe", bool(op.getSafe())}};
   if (auto ratio = op.getRatio())
     object["dropout_ratio"] = ratio->convertToDouble();
   return object;

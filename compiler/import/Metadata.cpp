@@ -10,6 +10,10 @@
 //   %layer_norm : [num_users=1] = call_function[target=torch.ops.aten.layer_norm.default](args =
 //   (%x, [128], %p_norm2_weight, …
 //
+// A value that its optimizer computed ahead has the names of all that went into it:
+//
+//   slice_1   pkg.onnxscript.optimizer.folded_from   ['pe', 'val_0', 'val_1']
+//
 //===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
@@ -23,6 +27,7 @@ namespace {
 
 constexpr StringRef kCall = "pkg.torch.onnx.fx_node";
 constexpr StringRef kScopes = "pkg.torch.onnx.name_scopes";
+constexpr StringRef kFolded = "pkg.onnxscript.optimizer.folded_from";
 
 template <typename Properties> StringRef property(const Properties &properties, StringRef key) {
   for (const onnx::StringStringEntryProto &entry : properties)
@@ -59,6 +64,36 @@ Signature mpc::import::readSignature(const onnx::ModelProto &model) {
   return signature;
 }
 
+/// The strings of a list as Python prints it.
+static std::vector<std::string> quotedStrings(StringRef text) {
+  std::vector<std::string> strings;
+  char quote = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    char c = text[i];
+    if (!quote && (c == '\'' || c == '"')) {
+      quote = c;
+      strings.emplace_back();
+    } else if (quote && c == quote) {
+      quote = 0;
+    } else if (quote) {
+      bool isEscaped = c == '\\' && i + 1 < text.size();
+      strings.back() += isEscaped ? text[++i] : c;
+    }
+  }
+  return strings;
+}
+
+void mpc::import::readFolded(OnnxModel &model) {
+  std::set<std::string> initializers;
+  for (const onnx::TensorProto &tensor : model.proto.graph().initializer())
+    initializers.insert(tensor.name());
+  for (const onnx::ValueInfoProto &value : model.proto.graph().value_info()) {
+    StringRef text = property(value.metadata_props(), kFolded);
+    if (!text.empty() && initializers.count(value.name()))
+      model.foldedFrom[value.name()] = quotedStrings(text);
+  }
+}
+
 /// The values among a call's arguments as they are named there, "%x", and "None".
 static std::vector<StringRef> argumentNames(const onnx::NodeProto &node) {
   std::vector<StringRef> names;
@@ -67,18 +102,17 @@ static std::vector<StringRef> argumentNames(const onnx::NodeProto &node) {
   auto isWord = [](char c) { return llvm::isAlnum(c) || c == '_'; };
   char before = ' ';
   while (!text.empty()) {
-    StringRef word = text.take_while(isWord);
+    bool isValue = text.front() == '%' && !isWord(before);
+    StringRef word = text.drop_front(isValue).take_while(isWord);
     if (word.empty()) {
       before = text.front();
       text = text.drop_front();
       continue;
     }
-    if (before == '%')
-      names.push_back({word.data() - 1, word.size() + 1});
-    else if (word == "None")
-      names.push_back(word);
+    if (isValue || word == "None")
+      names.push_back(text.take_front(word.size() + isValue));
     before = word.back();
-    text = text.drop_front(word.size());
+    text = text.drop_front(word.size() + isValue);
   }
   return names;
 }
@@ -87,8 +121,9 @@ std::vector<Signature::Placeholder> mpc::import::callArguments(const onnx::NodeP
                                                                const Signature &signature) {
   std::vector<Signature::Placeholder> arguments;
   for (StringRef name : argumentNames(node)) {
-    auto found = signature.placeholders.find(name.drop_front());
-    if (!name.starts_with("%"))
+    bool isValue = name.consume_front("%");
+    auto found = signature.placeholders.find(name);
+    if (!isValue)
       arguments.push_back({Signature::Kind::absent, ""});
     else if (found == signature.placeholders.end())
       arguments.push_back({Signature::Kind::none, ""});

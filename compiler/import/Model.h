@@ -81,6 +81,8 @@ struct OnnxModel {
   std::map<std::string, DataRange> data;
   std::vector<std::string> notes;  ///< for the user: what was changed
   std::set<std::string> constants; ///< scales and biases of norms that have none, by metadata
+  /// Of initializers that PyTorch's exporter has computed: of which values, all the way back.
+  std::map<std::string, std::vector<std::string>> foldedFrom;
 
   int64_t opset(llvm::StringRef domain) const; ///< imported version; -1: not imported
 };
@@ -248,12 +250,14 @@ struct Signature {
   Kind kind(llvm::StringRef name) const { return kinds.lookup(name); }
 };
 Signature readSignature(const ::onnx::ModelProto &model);
+/// OnnxModel::foldedFrom; later stages drop what the file says of its values.
+void readFolded(OnnxModel &model);
 /// The values that a node's originating call had as arguments, in their order: of kind none what
 /// the signature does not list, of kind absent a None.
 std::vector<Signature::Placeholder> callArguments(const ::onnx::NodeProto &node,
                                                   const Signature &signature);
-/// Whether the call reads a value of that name, which is none of the signature's: one that another
-/// call makes.
+/// Whether the call reads a value of that name which is no parameter, buffer or constant: of an
+/// initializer, one that another call has made.
 bool readsResult(const ::onnx::NodeProto &node, llvm::StringRef name, const Signature &signature);
 /// The function that the call is of: "torch.ops.aten.layer_norm.default".
 llvm::StringRef callTarget(const ::onnx::NodeProto &node);

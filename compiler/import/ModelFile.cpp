@@ -130,6 +130,7 @@ bool mpc::import::loadModel(StringRef path, WeightStore &weights, OnnxModel &mod
   if (!readModelFile(path, weights, model, problems) ||
       !resolveExternalData(model, weights, problems) || !checkModel(model, problems))
     return false;
+  readFolded(model);
   hoistSubgraphInitializers(model);
   separateMergedParameters(model, weights);
   restoreTransposedTies(model, weights);

@@ -6,14 +6,14 @@
 //   (a) a weight, bias, scale, slope or table operand of an operator that has one; but a scale or
 //       bias that PyTorch's call does not have, or that its group_norm is written with, is a
 //       constant, and the group_norm's own is behind it;
-//   (b) an initial state of a recurrent layer, an operand of arithmetic or of a function that keeps
-//       parameters in bounds (exp, sigmoid, softmax), if it also looks like a parameter: a name
+//   (b) an initial state of a recurrent layer, an operand of arithmetic or of a function of one
+//       operand (exp, sigmoid, elu), if it also looks like a parameter: a name
 //       that exporters do not make for constants, no mask's values, more than one element (in
 //       PyTorch's files without metadata one is enough, since these keep their constants in
 //       Constant nodes).
 //
-// A value that the exporter has computed ahead, which the call of its reader names as another
-// call's result, is none where every parameter is in the file: it was made of buffers.
+// Where the metadata tells what the exporter has computed a value of, it is one if a parameter was
+// among that, whatever it looks like, and none if it was made of buffers and constants alone.
 //
 // --train replaces this rule, --freeze takes from it.
 //
@@ -48,6 +48,8 @@ private:
   void leaveOut(const onnx::TensorProto &tensor, const std::string &reason, bool isFrozen);
   void noteTies(StringRef name, const std::vector<Site> &sites);
   bool isComputedAhead(StringRef name);
+  std::optional<std::vector<std::string>> parametersBehind(StringRef name);
+  void noteComputed();
   std::vector<std::string> lost(Signature::Kind kind, StringRef ending);
   void noteLost();
 
@@ -58,7 +60,6 @@ private:
   Problems &problems;
   Signature signature;
   Uses uses;
-  std::vector<std::string> lostParameters; ///< of the PyTorch model: not in the file
   std::optional<llvm::Regex> train, freeze;
   unsigned trainMatches = 0, freezeMatches = 0;
 };
@@ -113,9 +114,10 @@ std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor,
     return llvm::any_of(sites,
                         [&](const Site &site) { return llvm::is_contained(wanted, site.use); });
   };
-  if (lostParameters.empty() && isComputedAhead(tensor.name()))
-    return "a value that the exporter has computed, of buffers alone: every parameter is in the "
-           "file";
+  auto behind = parametersBehind(tensor.name());
+  bool isMadeOfParameters = behind && !behind->empty();
+  if (behind && behind->empty())
+    return "a value that the exporter has computed, and no parameter was part of it";
   if (model.constants.count(tensor.name()))
     return "the normalization has no parameters, by the exporter's metadata";
   if (signature.present && has({Use::scale, Use::bias}) && isNormConstant(tensor, sites))
@@ -125,6 +127,8 @@ std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor,
   if (!has({Use::state, Use::arithmetic}))
     return sites.empty() ? "no operator with weights reads it"
                          : "used by " + siteText(sites.front()) + ", which has no weight there";
+  if (isMadeOfParameters)
+    return "";
   if (isConstantName(tensor.name()))
     return "a name that exporters give to constants";
   int64_t count = elementCount(tensor.dims());
@@ -178,6 +182,18 @@ void RoleAssigner::noteTies(StringRef name, const std::vector<Site> &sites) {
                           (readers.size() > 2 ? ", …" : ""));
 }
 
+/// Of what the exporter has computed the initializer: the parameters of the PyTorch model among it.
+std::optional<std::vector<std::string>> RoleAssigner::parametersBehind(StringRef name) {
+  auto told = model.foldedFrom.find(name.str());
+  if (!signature.present || told == model.foldedFrom.end())
+    return std::nullopt;
+  std::vector<std::string> parameters = told->second;
+  llvm::erase_if(parameters, [&](const std::string &value) {
+    return signature.kind(value) != Signature::Kind::parameter;
+  });
+  return parameters;
+}
+
 bool RoleAssigner::isComputedAhead(StringRef name) {
   return signature.present && llvm::any_of(uses.consumers(name), [&](const Uses::Edge &reader) {
            return readsResult(*reader.node, name, signature);
@@ -210,20 +226,59 @@ std::vector<std::string> RoleAssigner::lost(Signature::Kind kind, StringRef endi
   return names;
 }
 
+/// "a, b, c, d, …"
+static std::string listOf(llvm::ArrayRef<std::string> names) {
+  return llvm::join(names.take_front(4), ", ") + (names.size() > 4 ? ", …" : "");
+}
+
+/// Parameters that are in the file more than once, as they are or as what the exporter has computed
+/// of them, and what may be none.
+void RoleAssigner::noteComputed() {
+  std::map<std::string, std::vector<std::string>> madeOf; // parameter → what is trained of it
+  std::vector<std::string> perhaps, apart;
+  for (const auto &[name, role] : roles.of) {
+    if (role != InitializerRole::parameter)
+      continue;
+    if (auto behind = parametersBehind(name)) {
+      for (const std::string &parameter : *behind)
+        madeOf[parameter].push_back(name);
+    } else if (model.foldedFrom.empty() && isComputedAhead(name)) {
+      perhaps.push_back(name);
+    }
+  }
+  for (const auto &[parameter, made] : madeOf) {
+    auto own = roles.of.find(parameter);
+    bool isTrained = own != roles.of.end() && own->second == InitializerRole::parameter;
+    if (isTrained || made.size() > 1)
+      apart.push_back(parameter + " (" + (isTrained ? "itself, " : "") + listOf(made) + ")");
+  }
+  if (!apart.empty())
+    roles.notes.push_back("the exporter has computed values of parameters, which are trained apart "
+                          "from what else the file has of these: " +
+                          listOf(apart) + "; exported with optimize=False they are one");
+  if (!perhaps.empty())
+    roles.notes.push_back(
+        "the exporter has computed values, perhaps of buffers alone, and the file "
+        "does not tell; they are trained, and --freeze leaves them out: " +
+        listOf(perhaps));
+}
+
 /// Parameters of the PyTorch model that the file does not have: a BatchNormalization folded into
 /// the convolution before it, zero biases.
 void RoleAssigner::noteLost() {
-  auto note = [&](const std::vector<std::string> &names, const char *what, const char *why) {
-    std::string text = std::to_string(names.size()) + " " + what +
-                       " of the PyTorch model are not in the file, since its exporter " + why +
-                       ": ";
-    for (size_t i = 0; i < names.size() && i < 4; ++i)
-      text += (i ? ", " : "") + names[i];
-    roles.notes.push_back(text + (names.size() > 4 ? ", …" : "") +
-                          "; exported with optimize=False they stay");
+  auto note = [&](const std::vector<std::string> &names, const std::string &what,
+                  const std::string &why) {
+    bool isOne = names.size() == 1;
+    roles.notes.push_back(std::to_string(names.size()) + " " + what + (isOne ? "" : "s") +
+                          " of the PyTorch model " + (isOne ? "is" : "are") +
+                          " not in the file, since its exporter " + why + ": " + listOf(names) +
+                          "; exported with optimize=False " + (isOne ? "it stays" : "they stay"));
   };
-  if (!lostParameters.empty())
-    return note(lostParameters, "parameters", "folded, renamed or dropped them");
+  std::vector<std::string> parameters = lost(Signature::Kind::parameter, "");
+  if (!parameters.empty())
+    return note(parameters, "parameter",
+                std::string("folded, renamed or dropped ") +
+                    (parameters.size() == 1 ? "it" : "them"));
   // A BatchNormalization without parameters leaves nothing else behind.
   std::vector<std::string> means = lost(Signature::Kind::buffer, ".running_mean");
   size_t known = llvm::count_if(signature.kinds, [](const auto &entry) {
@@ -234,7 +289,7 @@ void RoleAssigner::noteLost() {
                         [](const Site &site) { return site.use == Use::mean; });
   });
   if (!means.empty() && used < known)
-    note(means, "running means", "folded or dropped their normalizations");
+    note(means, "running mean", "folded or dropped the normalization");
 }
 
 /// What is no parameter. --freeze names its normalization all the same.
@@ -250,7 +305,6 @@ bool RoleAssigner::run() {
   makeRegex("--freeze", options.freezeRegex, freeze, problems);
   if (!problems.none())
     return false;
-  lostParameters = lost(Signature::Kind::parameter, "");
   int64_t parameters = 0, elements = 0, frozen = 0;
   for (const onnx::TensorProto &tensor : model.proto.graph().initializer()) {
     InitializerRole &role = roles.of[tensor.name()];
@@ -301,7 +355,9 @@ bool RoleAssigner::run() {
   std::string left = roles.leftOut.empty()
                          ? "every floating-point initializer is one"
                          : std::to_string(roles.leftOut.size()) +
-                               " floating-point initializers are not trained (`info` lists them)";
+                               (roles.leftOut.size() == 1 ? " floating-point initializer is"
+                                                          : " floating-point initializers are") +
+                               " not trained (`info` lists them)";
   std::string count = parameters == 0
                           ? "no parameters"
                           : std::to_string(parameters) +
@@ -312,6 +368,7 @@ bool RoleAssigner::run() {
   if (freeze)
     roles.notes.push_back("--freeze=" + options.freezeRegex + ": " + std::to_string(frozen) +
                           (frozen == 1 ? " parameter is" : " parameters are") + " not trained");
+  noteComputed();
   noteLost();
   return problems.none();
 }

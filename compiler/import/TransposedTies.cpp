@@ -8,9 +8,9 @@
 //                                           MatMul(h, onnx::MatMul_900)
 //
 // Trained as it stands, the file has two matrices where the model had one. A matrix counts as
-// the transpose of another if all its bits say so, its name is one that exporters make for
-// constants, the other's is not, and neither is symmetric, as a matrix would be that is only
-// initialized alike.
+// the transpose of another if all its bits say so, and the file says that it was computed of that
+// one; or, where the file does not tell, its name is one that exporters make for constants, the
+// other's is not, and neither is symmetric, as a matrix would be that is only initialized alike.
 //
 //===----------------------------------------------------------------------===//
 
@@ -55,12 +55,17 @@ static std::vector<const Tensor *> matricesOf(const onnx::GraphProto &graph) {
 
 /// Whether `made` is `own` transposed. Bytes that cannot be read are reported where they are used.
 static bool isTied(OnnxModel &model, WeightStore &weights, const Tensor &made, const Tensor &own) {
-  if (!isConstantName(made.name()) || isConstantName(own.name()) || !haveSwappedShapes(made, own))
+  if (!haveSwappedShapes(made, own))
+    return false;
+  auto told = model.foldedFrom.find(made.name());
+  bool isTold = told != model.foldedFrom.end();
+  if (isTold ? told->second != std::vector{own.name()}
+             : !isConstantName(made.name()) || isConstantName(own.name()))
     return false;
   auto madeBytes = initializerBytes(model, made, weights);
   auto ownBytes = initializerBytes(model, own, weights);
   bool tied = madeBytes && ownBytes && isTranspose(made, *madeBytes, *ownBytes) &&
-              !(haveSwappedShapes(own, own) && isTranspose(own, *ownBytes, *ownBytes));
+              (isTold || !haveSwappedShapes(own, own) || !isTranspose(own, *ownBytes, *ownBytes));
   llvm::consumeError(madeBytes.takeError());
   llvm::consumeError(ownBytes.takeError());
   return tied;

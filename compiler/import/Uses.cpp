@@ -44,7 +44,7 @@ Use mpc::import::operandUse(const onnx::NodeProto &node, int operand) {
       {"Pow", {{arithmetic, arithmetic}}},
       {"Sum", {{arithmetic}, true}},
       {"Mean", {{arithmetic}, true}},
-      // Parameters are kept in bounds by these: exp(logit_scale), sigmoid(gate), softmax(mixture).
+      // Of parameters alone: exp(logit_scale), sigmoid(gate), softmax(mixture), elu(p).
       {"Abs", {{arithmetic}}},
       {"Celu", {{arithmetic}}},
       {"Clip", {{arithmetic}}},

@@ -124,7 +124,8 @@ SmallVector<Value> AttentionOp::vjp(OpBuilder &b, ValueRange cotangents, ArrayRe
   auto grad = AttentionGradOp::create(
       b, getLoc(), TypeRange{getQuery().getType(), getKey().getType(), getValue().getType()}, g,
       getQuery(), getKey(), getValue(), getResult(), getLogSumExp(), getStatistics(), getBias(),
-      getState(), getStream(), getScaleAttr(), getBiasDimensionsAttr(), getRatioAttr());
+      getState(), getStream(), getScaleAttr(), getBiasDimensionsAttr(), getRatioAttr(),
+      getSafeAttr());
   for (auto [i, gradient] : llvm::enumerate(grad.getResults()))
     if (wanted[i])
       gradients[i] = castTo(b, getLoc(), gradient, wanted[i]);

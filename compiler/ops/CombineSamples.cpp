@@ -18,29 +18,30 @@
 //
 //===--------------------------------------------------------------------------------===//
 
-#include "Expression.h"
 #include "OnnxConverter.h"
+#include "Rows.h"
 
 using namespace mlir;
 using namespace mpc;
 
-static Expr reducedAlong(ReductionKind kind, const Expr &x, int64_t axis, OpBuilder &b,
-                         Location loc) {
-  ArrayRef<int64_t> shape = shapeOf(x);
-  SmallVector<int64_t> others;
-  for (int64_t d = 0, rank = shape.size(); d < rank; ++d)
-    if (d != axis)
-      others.push_back(d);
-  return x.with(broadcast(b, loc, reduce(b, loc, kind, x, {axis}), others, shape));
-}
-
 static Value softmaxAlong(Operation *op, int64_t axis, OpBuilder &b) {
   Location loc = op->getLoc();
   Expr x(b, loc, widen(b, loc, op->getOperand(0)));
+  SmallVector<int64_t> shape(shapeOf(x)), others;
+  for (int64_t d = 0, rank = shape.size(); d < rank; ++d)
+    if (d != axis)
+      others.push_back(d);
+  auto reduced = [&](ReductionKind kind, const Expr &v) {
+    return v.with(reduce(b, loc, kind, v, {axis}));
+  };
+  auto spread = [&](const Expr &v) { return v.with(broadcast(b, loc, v, others, shape)); };
+  auto softmax = dyn_cast<SoftmaxOp>(op);
+  bool isSafe = softmax && softmax.getSafe();
   // Any number would do in its place, so that it has no gradient.
-  Expr d = x - reducedAlong(ReductionKind::max, x, axis, b, loc).unary<StopGradientOp>();
-  Expr e = exp(d), sum = reducedAlong(ReductionKind::sum, e, axis, b, loc);
-  Expr y = isa<SoftmaxOp>(op) ? e / sum : d - log(sum);
+  Expr largest = reduced(ReductionKind::max, x).unary<StopGradientOp>();
+  Expr d = x - spread(isSafe ? safeLargest(largest) : largest);
+  Expr e = exp(d), sum = reduced(ReductionKind::sum, e);
+  Expr y = softmax ? e / spread(isSafe ? safeSum(sum) : sum) : d - log(spread(sum));
   return y.cast(elementType(op->getResult(0)));
 }
 

@@ -18,11 +18,19 @@ namespace mpc {
 std::optional<SmallVector<Value>> broadcastOperands(NodeContext &node, unsigned count,
                                                     bool widenHalves) {
   SmallVector<Value> operands;
-  SmallVector<int64_t> shape;
   for (unsigned i = 0; i < count; ++i) {
-    Value v = node.operand(i);
-    if (!v)
+    operands.push_back(node.operand(i));
+    if (!operands.back())
       return std::nullopt;
+  }
+  return broadcastOperands(node, operands, widenHalves);
+}
+
+std::optional<SmallVector<Value>> broadcastOperands(NodeContext &node, ArrayRef<Value> values,
+                                                    bool widenHalves) {
+  SmallVector<Value> operands;
+  SmallVector<int64_t> shape;
+  for (auto [i, v] : llvm::enumerate(values)) {
     auto joined = broadcastShape(shape, shapeOf(v));
     if (!joined) {
       node.error() << "operand " << i << " of type " << v.getType()
@@ -364,9 +372,9 @@ static LogicalResult convertIsInf(NodeContext &node) {
 static LogicalResult convertWhere(NodeContext &node) {
   if (!node.operand(0) || !node.operand(1) || !node.operand(2))
     return failure();
-  if (Value safe = safeSoftmax(node))
-    return node.results({safe});
-  auto xs = broadcastOperands(node, 3);
+  std::array<Value, 3> operands{node.operand(0), node.operand(1), node.operand(2)};
+  makeSoftmaxSafe(node, operands);
+  auto xs = broadcastOperands(node, operands);
   if (!xs)
     return failure();
   Value chosen = node.b.createOrFold<arith::SelectOp>(node.loc, (*xs)[0], (*xs)[1], (*xs)[2]);

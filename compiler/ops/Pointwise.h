@@ -13,10 +13,13 @@
 
 namespace mpc {
 
-/// The operands that the node has, broadcast to one shape (halves widened first where
-/// `widenHalves`). An error is emitted and nothing returned if one is missing or does not fit.
+/// The operands that the node has, or what stands for them, broadcast to one shape (halves widened
+/// first where `widenHalves`). An error is emitted and nothing returned if one is missing or does
+/// not fit.
 std::optional<llvm::SmallVector<Value>> broadcastOperands(NodeContext &node, unsigned count,
                                                           bool widenHalves = true);
+std::optional<llvm::SmallVector<Value>>
+broadcastOperands(NodeContext &node, llvm::ArrayRef<Value> values, bool widenHalves = true);
 
 /// One result: the formula's value, rounded to `resultElementType`.
 mlir::LogicalResult pointwiseResult(NodeContext &node, Value value, Type resultElementType);

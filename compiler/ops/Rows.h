@@ -25,10 +25,16 @@ struct Rows {
   llvm::SmallVector<int64_t> outer;        ///< 0, 1, …: the dimensions before the last
 };
 
+/// Of a softmax that is 0 in rows of -∞ throughout: what stands for their largest element, and for
+/// the sum of their exponentials. Others keep theirs, NaN too.
+Expr safeLargest(const Expr &largest);
+Expr safeSum(const Expr &sum);
+
 class NodeContext;
-/// What a Where node chooses from a softmax and a test of it for NaN, with a derivative of zero in
-/// rows of -∞ throughout; null where it is another choice.
-Value safeSoftmax(NodeContext &node);
+/// Where(c, 0, p) and Where(c, p, 0), p = softmax(x), with a gradient of zero in rows of -∞
+/// throughout: as PyTorch writes attention whose masks may leave nothing of a row, and ONNX its
+/// Attention. Replaces c and p among the node's operands; other choices stay.
+void makeSoftmaxSafe(NodeContext &node, llvm::MutableArrayRef<Value> operands);
 
 } // namespace mpc
 

@@ -40,6 +40,14 @@ Expr Rows::spread(const Expr &v) const { return v.with(broadcast(b, loc, v, oute
 
 Expr Rows::shifted(const Expr &x) const { return x - spread(reduce(ReductionKind::max, x)); }
 
+//   exp(-∞ - lowest) = 0;  0 / 1 = 0
+Expr safeLargest(const Expr &largest) {
+  auto type = cast<FloatType>(elementType(largest));
+  auto lowest = llvm::APFloat::getLargest(type.getFloatSemantics(), /*Negative=*/true);
+  return max(largest, lowest.convertToDouble());
+}
+Expr safeSum(const Expr &sum) { return select(equal(sum, 0.0), 1, sum); }
+
 // Derivatives and primitive forms. -------------------------------------------------------------
 
 template <typename GradOp, typename Op>
@@ -60,8 +68,9 @@ SmallVector<Value> LogSoftmaxOp::vjp(OpBuilder &b, ValueRange cotangents, ArrayR
 
 SmallVector<Value> SoftmaxOp::expand(OpBuilder &b) { // exp(x - max) / Σ exp(x - max)
   Rows rows(b, getLoc(), shapeOf(getInput()), getAxis());
-  Expr e = exp(rows.shifted(rows.in(getInput())));
-  return {rows.out(e / rows.spread(rows.sum(e)), elementType(getResult()))};
+  Expr x = rows.in(getInput()), largest = rows.reduce(ReductionKind::max, x);
+  Expr e = exp(x - rows.spread(getSafe() ? safeLargest(largest) : largest)), sum = rows.sum(e);
+  return {rows.out(e / rows.spread(getSafe() ? safeSum(sum) : sum), elementType(getResult()))};
 }
 
 SmallVector<Value> SoftmaxGradOp::expand(OpBuilder &b) { // y · (dy - Σ dy · y)
@@ -84,40 +93,57 @@ SmallVector<Value> LogSoftmaxGradOp::expand(OpBuilder &b) { // dy - exp(y) · Σ
 
 // Handlers. ---------------------------------------------------------------------------------
 
-//   Where(IsNaN(p), 0, p),  p = softmax(x):  PyTorch's softmax of rows that a mask may leave
-//   nothing of
-// Where a row of x is -∞ throughout, p is NaN, and so is its gradient, although nothing depends on
-// it. So the softmax is one of zeros there, whose gradient is zero.
-Value safeSoftmax(NodeContext &node) {
-  auto isNaN = node.operand(0).getDefiningOp<arith::CmpFOp>();
-  auto softmax = node.operand(2).getDefiningOp<SoftmaxOp>();
-  if (!softmax || !isNaN || isNaN.getPredicate() != arith::CmpFPredicate::UNO ||
-      isNaN.getLhs() != isNaN.getRhs() || !tensorType(node.operand(1)).hasStaticShape() ||
-      tensorType(node.operand(1)).getNumElements() != 1 || node.scalar(1) != 0.0)
-    return {};
-  Value compared = isNaN.getLhs();
-  if (auto widened = compared.getDefiningOp<arith::ExtFOp>())
-    compared = widened.getIn();
-  if (compared != softmax.getResult())
-    return {};
-  OpBuilder &b = node.b;
-  Location loc = node.loc;
-  auto axis = static_cast<int64_t>(softmax.getAxis());
+static bool isZero(NodeContext &node, unsigned operand) {
+  auto elements = dyn_cast_if_present<DenseFPElementsAttr>(node.constant(operand));
+  return elements && elements.isSplat() && elements.getSplatValue<APFloat>().isZero();
+}
+
+static bool isNaNTest(Value condition, SoftmaxOp softmax) {
+  auto test = condition.getDefiningOp<arith::CmpFOp>();
+  if (!test || test.getPredicate() != arith::CmpFPredicate::UNO || test.getLhs() != test.getRhs())
+    return false;
+  auto widened = test.getLhs().getDefiningOp<arith::ExtFOp>();
+  return (widened ? widened.getIn() : test.getLhs()) == softmax.getResult();
+}
+
+/// Where x is -∞ along the axis of the softmax.
+static Value isEmpty(OpBuilder &b, Location loc, SoftmaxOp softmax) {
   Value x = widen(b, loc, softmax.getInput());
+  auto axis = static_cast<int64_t>(softmax.getAxis());
   SmallVector<int64_t> others;
   for (int64_t i = 0; i < int64_t(shapeOf(x).size()); ++i)
     if (i != axis)
       others.push_back(i);
   Expr largest(b, loc, reduce(b, loc, ReductionKind::max, x, {axis}));
-  Value isEmpty = broadcast(b, loc, equal(largest, -std::numeric_limits<double>::infinity()),
-                            others, shapeOf(x));
-  Value some = arith::SelectOp::create(b, loc, isEmpty, splat(b, loc, x.getType(), 0), x);
-  Type type = softmax.getResult().getType();
-  some = castTo(b, loc, some, elementType(softmax.getInput()));
-  Value p = SoftmaxOp::create(b, loc, type, some, axis), wide = widen(b, loc, p);
-  Value none =
-      arith::OrIOp::create(b, loc, isEmpty, compare(b, loc, arith::CmpFPredicate::UNO, wide, wide));
-  return arith::SelectOp::create(b, loc, none, splat(b, loc, type, 0), p);
+  return broadcast(b, loc, equal(largest, -std::numeric_limits<double>::infinity()), others,
+                   shapeOf(x));
+}
+
+// Where a row of x is -∞ throughout, p is NaN, and so is its gradient, although a choice of zeros
+// leaves nothing that depends on it. So p is a safe softmax, NaN is put in its place, and no
+// gradient comes through that. A test for NaN asks the safe one at once: rows of NaN are left.
+void makeSoftmaxSafe(NodeContext &node, MutableArrayRef<Value> operands) {
+  for (unsigned side : {1u, 2u}) {
+    auto softmax = operands[side].getDefiningOp<SoftmaxOp>();
+    if (!softmax || !isZero(node, 3 - side))
+      continue;
+    OpBuilder &b = node.b;
+    auto safe = cast<SoftmaxOp>(b.clone(*softmax));
+    safe.setSafe(true);
+    for (StringRef name : {MpcDialect::kNodeAttr, MpcDialect::kOpAttr}) // it stays that node's
+      if (Attribute value = softmax->getAttr(name))
+        safe->setAttr(name, value);
+    Value p = safe.getResult();
+    if (side == 2 && isNaNTest(operands[0], softmax)) {
+      Value wide = widen(b, node.loc, p);
+      operands[0] = compare(b, node.loc, arith::CmpFPredicate::UNO, wide, wide);
+    } else {
+      Value none = splat(b, node.loc, p.getType(), std::numeric_limits<double>::quiet_NaN());
+      p = arith::SelectOp::create(b, node.loc, isEmpty(b, node.loc, softmax), none, p);
+    }
+    operands[side] = p;
+    return;
+  }
 }
 
 /// Up to opset 12 the operand is flattened to two dimensions at `axis` (1 if not given), and the

@@ -314,6 +314,7 @@ private:
     c.scale = v["scale"].real();
     c.dropout_ratio = v.has("dropout_ratio") ? v["dropout_ratio"].real() : 0;
     c.bias_dimensions = v.numbers("bias_dimensions", 0);
+    c.safe = v.flag("safe");
   }
 
   Command command(const JsonValue &v) const {

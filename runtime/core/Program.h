@@ -47,7 +47,7 @@ struct MpcProgram {
 extern const mpc::MakeDevice mpc_make_cpu_device, mpc_make_cuda_device;
 extern const struct MpcProgram mpc_program;
 }
-#define MPC_PROGRAM_ABI 5u
+#define MPC_PROGRAM_ABI 6u
 
 namespace mpc {
 
@@ -191,6 +191,7 @@ struct Command {
   std::vector<Operand> operands, results;
   double scale = 1, dropout_ratio = 0;
   std::vector<int64_t> bias_dimensions;
+  bool safe = false; ///< rows of scores that are -∞ throughout have zeros, not NaN
 };
 
 bool isAttention(CommandKind kind); ///< attention or its gradient

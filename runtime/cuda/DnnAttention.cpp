@@ -109,7 +109,7 @@ Attention::Attention(const Command &c)
 bool dnn::canBeAsked(const Command &command, uint32_t architecture, int64_t version) {
   if (!isAttention(command.kind) || version < kLeastVersion || architecture < 80)
     return false;
-  if (command.dropout_ratio > 0) // its dropout has other masks
+  if (command.dropout_ratio > 0 || command.safe) // its dropout has other masks, an empty row NaN
     return false;
   for (const auto *list : {&command.operands, &command.results})
     for (const Operand &each : *list)

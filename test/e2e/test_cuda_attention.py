@@ -17,8 +17,9 @@ WIDTH = HEADS * CHANNELS
 NEW, OLD = {"MPC_SIM_DNN_VERSION": "91900"}, {"MPC_SIM_DNN_VERSION": "91000"}
 
 
-def attention(tokens, masked=False, causal=False, scale_on="scores", dropout=0.0):
-    """One layer of self-attention over [N, tokens, WIDTH], with a residual; the scale on the scores, or its root on query and key; dropout of the weights."""
+def attention(tokens, masked=False, causal=False, scale_on="scores", dropout=0.0, guarded=False):
+    """One layer of self-attention over [N, tokens, WIDTH], with a residual; the scale on the scores, or its root on query and key; dropout of the weights;
+    these guarded, as PyTorch writes them where a mask of truth values may leave nothing."""
     random = np.random.default_rng(3)
     nodes, weights = [], {"heads": np.array([0, 0, HEADS, CHANNELS]), "joined": np.array([0, 0, WIDTH])}
     for part in "qkv":
@@ -44,35 +45,41 @@ def attention(tokens, masked=False, causal=False, scale_on="scores", dropout=0.0
     weights["Wo"] = (random.normal(size=(WIDTH, WIDTH)) / np.sqrt(WIDTH)).astype(np.float32)
     nodes.append(node("Softmax", scores, "p", axis=-1))
     p = "p"
+    if guarded:
+        weights["zero"] = np.array(0, np.float32)
+        nodes += [node("IsNaN", "p", "none"), node("Where", "none zero p", "guarded")]
+        p = "guarded"
     if dropout:
         weights["ratio"], weights["training"] = np.array(dropout, np.float32), np.array(True)
-        nodes.append(node("Dropout", "p ratio training", "kept"))
+        nodes.append(node("Dropout", f"{p} ratio training", "kept"))
         p = "kept"
     nodes += [node("MatMul", f"{p} v", "o1"), node("Transpose", "o1", "o2", perm=[0, 2, 1, 3]), node("Reshape", "o2 joined", "o3"),
               node("MatMul", "o3 Wo", "o4"), node("Add", "o4 x", "y")]
     return model_of(nodes, inputs, {"y": ["N", tokens, WIDTH]}, weights, opset=17)
 
 
-def samples(tokens, masked=False, count=4):
+def samples(tokens, masked=False, count=4, low=-1e9):
     random = np.random.default_rng(4)
     inputs = {"x": random.normal(size=(count, tokens, WIDTH)).astype(np.float32)}
-    if masked:  # of sample 1 half of the keys, of sample 2 all: equal weights
+    if masked:  # of sample 1 half of the keys, of sample 2 all: equal weights, or none
         inputs["mask"] = np.zeros((count, 1, 1, tokens), np.float32)
-        inputs["mask"][1, :, :, tokens // 2:] = inputs["mask"][2] = -1e9
+        inputs["mask"][1, :, :, tokens // 2:] = inputs["mask"][2] = low
     return inputs, random.normal(size=(count, tokens, WIDTH)).astype(np.float32)
 
 
 def test_as_the_cpu(bench):
     """Outputs and gradients, and losses of steps of which the last has fewer samples."""
     forms = {"plain": (37, {}), "masked": (24, {"masked": True}), "causal": (70, {"causal": True}), "roots": (33, {"scale_on": "operands"}),
-             "dropout": (36, {"masked": True, "dropout": 0.1}), "dropout of odd rows": (37, {"dropout": 0.5})}
+             "dropout": (36, {"masked": True, "dropout": 0.1}), "dropout of odd rows": (37, {"dropout": 0.5}),
+             "guarded": (24, {"masked": True, "guarded": True}), "guarded, dropout": (24, {"masked": True, "guarded": True, "dropout": 0.1})}
     for form, (tokens, options) in forms.items():
         model = attention(tokens, **options)
-        inputs, labels = samples(tokens, "masked" in options, 7)
+        inputs, labels = samples(tokens, "masked" in options, 7, -np.inf if "guarded" in options else -1e9)
         first = {name: values[:4] for name, values in inputs.items()}
         plan = bench.path("plan.mlir")
         require_success(bench.run_mpc(model, *SGD, *SIMULATED, "--batch=4", "--emit=plan", output=plan), "--emit=plan")
         require_match(r"mpc\.attention_grad .*\bdropout " if "dropout" in options else r"mpc\.attention_grad", plan.read_text(), f"{form}: the plan")
+        require(("safe" in plan.read_text()) == ("guarded" in options), f"{form}: a safe softmax in the plan")
         require("random_uniform" not in plan.read_text(), f"{form}: a mask in the plan")
         for precision, tolerance in (("fp32", 2e-5), ("fp16", 8e-3), ("bf16", 6e-2)):
             cpu, gpu = [bench.on(t).compile(model, *SGD, "--batch=4", f"--precision={precision}") for t in ("cpu", "cuda")]
@@ -153,12 +160,14 @@ def test_dropout(bench):
 
 
 def test_a_row_without_keys(bench):
-    """-∞ throughout is NaN, as the softmax of such a row is: outputs of that sample alone."""
-    inputs, _ = samples(24, masked=True)
-    inputs["mask"][2] = -np.inf
+    """-∞ throughout is NaN, as the softmax of such a row is: outputs of that sample alone. Guarded, it is zero, whatever the values are."""
+    inputs, _ = samples(24, masked=True, low=-np.inf)
     gpu = bench.on("cuda").compile(attention(24, masked=True), *SGD, "--batch=4", "--precision=fp32")
     bad = np.isnan(gpu.predict(inputs)["y"]).all(axis=(1, 2))
     require(bad.tolist() == [False, False, True, False], f"{bad}")
+    for precision in ("fp32", "fp16"):
+        gpu = bench.on("cuda").compile(attention(24, masked=True, guarded=True), *SGD, "--batch=4", f"--precision={precision}")
+        require_close(gpu.predict(inputs)["y"][2], inputs["x"][2], 1e-3, f"{precision}: guarded")
 
 
 def test_memory(bench):

@@ -156,20 +156,61 @@ def test_constants_of_norms_are_not_trained(bench):
     require(parameter_names(trainer) == {"val_3", "val_4", "norm.weight"}, f"{parameter_names(trainer)}")
 
 
-def test_values_that_are_computed_ahead(bench):
-    """What the exporter has computed of a buffer is not trained, under whatever name; where a parameter is missing it may be made of that, and is."""
-    nodes = [node("MatMul", "x val_0", "m"), node("Add", "m slice_1", "s"), node("Relu", "s", "r"), node("MatMul", "r cos", "y")]
+def computed(folded):
+    """y = (relu(x·val_0 + slice_1) · cos) · exp as the dynamo exporter describes it, with what it computed of what; `folded` None: it does not tell."""
+    nodes = [node("MatMul", "x val_0", "m"), node("Add", "m slice_1", "s"), node("Relu", "s", "r"), node("MatMul", "r cos", "c"), node("Mul", "c exp", "y")]
     random = np.random.default_rng(2)
     weights = {"val_0": random.normal(size=(4, 4)).astype(np.float32), "slice_1": random.normal(size=4).astype(np.float32),
-               "cos": random.normal(size=(4, 4)).astype(np.float32)}
+               "cos": random.normal(size=(4, 4)).astype(np.float32), "exp": np.array(1.5, np.float32)}
     calls = {"m": ("torch.ops.aten.linear.default", "%x, %p_a_weight"), "s": ("torch.ops.aten.add.Tensor", "%linear, %slice_1"),
-             "r": ("torch.ops.aten.relu.default", "%add"), "y": ("torch.ops.aten.matmul.default", "%relu, %cos")}
-    for parameters, trained in (({"p_a_weight": "a.weight"}, {"val_0"}), ({"p_a_weight": "a.weight", "p_b": "b"}, {"val_0", "slice_1", "cos"})):
-        model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), parameters, calls, {"b_pe": "pe"})
-        trainer = bench.compile(model, *OPTIONS)
-        require(parameter_names(trainer) == trained, f"{parameter_names(trainer)}")
-        told = "b" in parameters.values()
-        require(("a value that the exporter has computed" in trainer.must("info").out) != told, trainer.must("info").out)
+             "r": ("torch.ops.aten.relu.default", "%add"), "c": ("torch.ops.aten.matmul.default", "%relu, %cos"), "y": ("torch.ops.aten.mul.Tensor", "%matmul, %exp")}
+    model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), {"p_a_weight": "a.weight", "p_b": "b"}, calls, {"b_pe": "pe"})
+    for name, sources in (folded or {}).items():
+        tell(model, name, sources)
+    return model
+
+
+def tell(model, name, sources):
+    """That the exporter has computed the initializer of these values."""
+    value = model.graph.value_info.add(name=name)
+    value.type.tensor_type.elem_type = 1
+    value.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=repr(sources))
+
+
+def test_values_that_are_computed_ahead(bench):
+    """What the exporter has computed of a buffer is not trained, under whatever name, whatever else is missing in the file; what it has computed of a
+    parameter is, a scalar too. Where it does not tell, it may be of a parameter."""
+    whole = {"val_0": ["a.weight"], "slice_1": ["pe", "val_1"], "cos": ["inv", "it's"], "exp": ["b", "val_2"]}
+    for folded, trained in ((whole, {"val_0", "exp"}), ({**whole, "slice_1": ["pe", "b"]}, {"val_0", "exp", "slice_1"}), (None, {"val_0", "slice_1", "cos"})):
+        trainer = bench.compile(computed(folded), *OPTIONS)
+        info = trainer.must("info").out
+        require(parameter_names(trainer) == trained, f"{folded}: {parameter_names(trainer)}")
+        require(("no parameter was part of it" in info) == (folded is not None), info)
+        require(("perhaps of buffers alone" in info) == (folded is None), info)
+        require(("trained apart" in info) == (folded is not None and "b" in folded["slice_1"]), info)
+
+
+def test_a_parameter_that_is_computed_in_one_place_only(bench):
+    """y = x·mu + relu(x)·(1 - mu), where the exporter computed 1 - mu: the file has no way back, and whoever trains it is told. A transposed matrix has one,
+    whatever its name is and though it is symmetric."""
+    nodes = [node("Mul", "x mu", "a"), node("Relu", "x", "r"), node("Mul", "r sub", "b"), node("Add", "a b", "y")]
+    weights = {"mu": np.array([0.25, 0.5, 0.125, 0.75], np.float32), "sub": np.array([0.75, 0.5, 0.875, 0.25], np.float32)}
+    calls = {"a": ("torch.ops.aten.mul.Tensor", "%x, %p_mu"), "r": ("torch.ops.aten.relu.default", "%x"), "b": ("torch.ops.aten.mul.Tensor", "%relu, %sub"),
+             "y": ("torch.ops.aten.add.Tensor", "%mul, %mul_1")}
+    model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), {"p_mu": "mu"}, calls)
+    tell(model, "sub", ["mu", "scalar_tensor_default"])
+    trainer = bench.compile(model, *OPTIONS)
+    require(parameter_names(trainer) == {"mu", "sub"}, f"{parameter_names(trainer)}")
+    require_match(r"trained apart .*: mu \(itself, sub\); exported with optimize=False", trainer.must("info").out, "info")
+
+    for own in (np.arange(16, dtype=np.float32).reshape(4, 4) / 16, np.eye(4, dtype=np.float32)):
+        for sources, trained in ((["l.weight"], {"l.weight"}), (["l.weight", "k.weight"], {"l.weight", "t"})):
+            nodes = [node("Gemm", "x l.weight", "h", transB=1), node("MatMul", "h t", "y")]
+            model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, {"l.weight": own, "t": own.T.copy()}, opset=17), {"w": "l.weight", "k": "k.weight"},
+                              {"h": ("torch.ops.aten.linear.default", "%x, %w"), "y": ("torch.ops.aten.linear.default", "%h, %t")})
+            tell(model, "t", sources)
+            trainer = bench.compile(model, *OPTIONS)
+            require(parameter_names(trainer) == trained, f"{sources}: {parameter_names(trainer)}")
 
 
 def test_parameters_of_group_norms_are_separate(bench):

@@ -45,3 +45,28 @@ func.func @graph(%x: tensor<2x3x4xf32>) -> tensor<2x3x4xf32> {
   %0 = onnx.node "LogSoftmax" 13 "log" (%x) {axis = 1 : i64} : (tensor<2x3x4xf32>) -> tensor<2x3x4xf32>
   return %0 : tensor<2x3x4xf32>
 }
+
+// -----
+
+// PyTorch's softmax of rows that a mask may leave nothing of: a safe one, which is zero there; the choice is left with rows of NaN.
+// CHECK-LABEL:  func.func @forward
+// CHECK:          %[[P:.*]] = mpc.softmax %arg0 {axis = 1 : i64, mpc.node = "p", mpc.op = "Softmax", safe} : tensor<2x3xf16>
+// CHECK:          %[[W:.*]] = arith.extf %[[P]]
+// CHECK:          %[[N:.*]] = arith.cmpf uno, %[[W]], %[[W]]
+// CHECK:          %[[X:.*]] = arith.extf %[[P]]
+// CHECK:          arith.select %[[N]], %{{.*}}, %[[X]]
+// EXPAND-LABEL: func.func @forward
+// EXPAND:         %[[M:.*]] = mpc.reduce max
+// EXPAND:         %[[LOWEST:.*]] = arith.constant dense<-3.40282347E+38> : tensor<2xf32>
+// EXPAND:         arith.maximumf %[[M]], %[[LOWEST]]
+// EXPAND:         %[[S:.*]] = mpc.reduce sum
+// EXPAND:         %[[E:.*]] = arith.cmpf oeq, %[[S]]
+// EXPAND:         %[[ONE:.*]] = arith.constant dense<1.000000e+00> : tensor<2xf32>
+// EXPAND:         arith.select %[[E]], %[[ONE]], %[[S]]
+func.func @graph(%x: tensor<2x3xf16>) -> tensor<2x3xf16> {
+  %zero = arith.constant dense<0.0> : tensor<f16>
+  %0 = onnx.node "Softmax" 13 "p" (%x) {} : (tensor<2x3xf16>) -> tensor<2x3xf16>
+  %1 = onnx.node "IsNaN" 13 "none" (%0) {} : (tensor<2x3xf16>) -> tensor<2x3xi1>
+  %2 = onnx.node "Where" 16 "safe" (%1, %zero, %0) {} : (tensor<2x3xi1>, tensor<f16>, tensor<2x3xf16>) -> tensor<2x3xf16>
+  return %2 : tensor<2x3xf16>
+}

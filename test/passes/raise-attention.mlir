@@ -232,3 +232,83 @@ func.func @dropped_weights_are_read(%q: tensor<1x2x8xf32>, %k: tensor<1x2x8xf32>
   %3 = mpc.matmul %2, %v : (tensor<1x2x2xf32>, tensor<1x2x3xf32>) -> tensor<1x2x3xf32>
   return %3, %1 : tensor<1x2x3xf32>, tensor<1x2x2xf32>
 }
+
+// PyTorch's softmax of rows that a mask may leave nothing of, with dropout behind.
+// CHECK-LABEL: func.func @safe
+// CHECK: mpc.attention %{{.*}} bias %{{.*}} dropout %{{.*}} {bias_dimensions = array<i64: 0, 3>, ratio = 1.000000e-01 : f64, safe, scale = 1.000000e+00 : f32}
+// CHECK-NOT: arith.cmpf
+// CHECK-LABEL: func.func @safe_in_f32
+// CHECK: mpc.attention {{.*}}safe
+// CHECK-NOT: arith.cmpf
+func.func @safe(%q: tensor<2x4x8xf16>, %k: tensor<2x5x8xf16>, %v: tensor<2x5x3xf16>, %mask: tensor<2x5xf32>, %state: tensor<2xi64>) -> tensor<2x4x3xf16> {
+  %zero = arith.constant dense<0.0> : tensor<2x4x5xf16>
+  %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<2x4x8xf16>, tensor<2x5x8xf16>) -> tensor<2x4x5xf16>
+  %1 = arith.extf %0 : tensor<2x4x5xf16> to tensor<2x4x5xf32>
+  %2 = mpc.broadcast %mask {dimensions = array<i64: 0, 2>} : tensor<2x5xf32> -> tensor<2x4x5xf32>
+  %3 = arith.addf %1, %2 : tensor<2x4x5xf32>
+  %4 = arith.truncf %3 : tensor<2x4x5xf32> to tensor<2x4x5xf16>
+  %5 = mpc.softmax %4 {axis = 2 : i64, safe} : tensor<2x4x5xf16>
+  %6 = arith.extf %5 : tensor<2x4x5xf16> to tensor<2x4x5xf32>
+  %7 = arith.cmpf uno, %6, %6 : tensor<2x4x5xf32>
+  %8 = arith.select %7, %zero, %5 : tensor<2x4x5xi1>, tensor<2x4x5xf16>
+  %9 = mpc.dropout %8, %state {ratio = 0.1, operator_id = 5 : i64, seed = 9 : i64} : tensor<2x4x5xf16>, tensor<2xi64> -> tensor<2x4x5xf16>
+  %10 = mpc.matmul %9, %v : (tensor<2x4x5xf16>, tensor<2x5x3xf16>) -> tensor<2x4x3xf16>
+  return %10 : tensor<2x4x3xf16>
+}
+func.func @safe_in_f32(%q: tensor<2x4x8xf16>, %k: tensor<2x5x8xf16>, %v: tensor<2x5x3xf16>) -> tensor<2x4x3xf16> {
+  %zero = arith.constant dense<0.0> : tensor<2x4x5xf32>
+  %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<2x4x8xf16>, tensor<2x5x8xf16>) -> tensor<2x4x5xf16>
+  %1 = mpc.softmax %0 {axis = 2 : i64, safe} : tensor<2x4x5xf16>
+  %2 = arith.extf %1 : tensor<2x4x5xf16> to tensor<2x4x5xf32>
+  %3 = arith.extf %1 : tensor<2x4x5xf16> to tensor<2x4x5xf32>
+  %4 = arith.cmpf uno, %2, %2 : tensor<2x4x5xf32>
+  %5 = arith.select %4, %zero, %3 : tensor<2x4x5xi1>, tensor<2x4x5xf32>
+  %6 = arith.truncf %5 : tensor<2x4x5xf32> to tensor<2x4x5xf16>
+  %7 = mpc.matmul %6, %v : (tensor<2x4x5xf16>, tensor<2x5x3xf16>) -> tensor<2x4x3xf16>
+  return %7 : tensor<2x4x3xf16>
+}
+
+// What stays: a softmax that is safe, and NaN not replaced; weights that somebody else reads before the choice; a choice of another number; one that is not
+// of these weights.
+// CHECK-LABEL: func.func @no_choice
+// CHECK-NOT: mpc.attention
+// CHECK-LABEL: func.func @safe_is_read
+// CHECK-NOT: mpc.attention
+// CHECK-LABEL: func.func @other_number
+// CHECK-NOT: mpc.attention
+// CHECK-LABEL: func.func @other_test
+// CHECK-NOT: mpc.attention
+// CHECK: return
+func.func @no_choice(%q: tensor<1x2x8xf32>, %k: tensor<1x2x8xf32>, %v: tensor<1x2x3xf32>) -> tensor<1x2x3xf32> {
+  %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<1x2x8xf32>, tensor<1x2x8xf32>) -> tensor<1x2x2xf32>
+  %1 = mpc.softmax %0 {axis = 2 : i64, safe} : tensor<1x2x2xf32>
+  %2 = mpc.matmul %1, %v : (tensor<1x2x2xf32>, tensor<1x2x3xf32>) -> tensor<1x2x3xf32>
+  return %2 : tensor<1x2x3xf32>
+}
+func.func @safe_is_read(%q: tensor<1x2x8xf32>, %k: tensor<1x2x8xf32>, %v: tensor<1x2x3xf32>) -> (tensor<1x2x3xf32>, tensor<1x2x2xf32>) {
+  %zero = arith.constant dense<0.0> : tensor<1x2x2xf32>
+  %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<1x2x8xf32>, tensor<1x2x8xf32>) -> tensor<1x2x2xf32>
+  %1 = mpc.softmax %0 {axis = 2 : i64, safe} : tensor<1x2x2xf32>
+  %2 = arith.cmpf uno, %1, %1 : tensor<1x2x2xf32>
+  %3 = arith.select %2, %zero, %1 : tensor<1x2x2xi1>, tensor<1x2x2xf32>
+  %4 = mpc.matmul %3, %v : (tensor<1x2x2xf32>, tensor<1x2x3xf32>) -> tensor<1x2x3xf32>
+  return %4, %1 : tensor<1x2x3xf32>, tensor<1x2x2xf32>
+}
+func.func @other_number(%q: tensor<1x2x8xf32>, %k: tensor<1x2x8xf32>, %v: tensor<1x2x3xf32>) -> tensor<1x2x3xf32> {
+  %one = arith.constant dense<1.0> : tensor<1x2x2xf32>
+  %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<1x2x8xf32>, tensor<1x2x8xf32>) -> tensor<1x2x2xf32>
+  %1 = mpc.softmax %0 {axis = 2 : i64, safe} : tensor<1x2x2xf32>
+  %2 = arith.cmpf uno, %1, %1 : tensor<1x2x2xf32>
+  %3 = arith.select %2, %one, %1 : tensor<1x2x2xi1>, tensor<1x2x2xf32>
+  %4 = mpc.matmul %3, %v : (tensor<1x2x2xf32>, tensor<1x2x3xf32>) -> tensor<1x2x3xf32>
+  return %4 : tensor<1x2x3xf32>
+}
+func.func @other_test(%q: tensor<1x2x8xf32>, %k: tensor<1x2x8xf32>, %v: tensor<1x2x3xf32>, %other: tensor<1x2x2xf32>) -> tensor<1x2x3xf32> {
+  %zero = arith.constant dense<0.0> : tensor<1x2x2xf32>
+  %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<1x2x8xf32>, tensor<1x2x8xf32>) -> tensor<1x2x2xf32>
+  %1 = mpc.softmax %0 {axis = 2 : i64, safe} : tensor<1x2x2xf32>
+  %2 = arith.cmpf uno, %1, %other : tensor<1x2x2xf32>
+  %3 = arith.select %2, %zero, %1 : tensor<1x2x2xi1>, tensor<1x2x2xf32>
+  %4 = mpc.matmul %3, %v : (tensor<1x2x2xf32>, tensor<1x2x3xf32>) -> tensor<1x2x3xf32>
+  return %4 : tensor<1x2x3xf32>
+}

@@ -32,6 +32,7 @@ struct Case {
   std::optional<std::vector<int64_t>> biasDimensions = std::nullopt;
   float scale = 0.25f;
   std::optional<Dropout> dropout = std::nullopt;
+  bool isSafe = false;
 
   std::vector<int64_t> biasShape() const {
     const int64_t scores[] = {batch, heads, queries, keys};
@@ -75,6 +76,8 @@ struct Case {
       ratio << std::scientific << std::setprecision(17) << dropout->ratio;
       attributes += ", ratio = " + ratio.str() + " : f64";
     }
+    if (isSafe)
+      attributes += ", safe";
     attributes += "} : (";
     return "func.func @forward(%q: " + q + ", %k: " + k + ", %v: " + v + extraArguments + ") -> (" +
            forward + ") {\n  %o, %l, %s = mpc.attention %q, %k, %v" + extraOperands + attributes +
@@ -215,6 +218,10 @@ struct Definition {
       if (w.weight[n] > 0) // the exponent is rounded, too
         w.error[n] += 2 * kEpsilonF32 * (w.log - w.score[n]);
     }
+    if (c.isSafe && largest == -kInfinity) {
+      w.weight.assign(c.keys, 0);
+      w.largest = w.logOfSum = w.logError = 0;
+    }
     return w;
   }
 
@@ -235,7 +242,7 @@ struct Definition {
           statistics.tolerance[rows + row] = 2 * w.logError;
           for (int64_t e = 0; e < c.width; ++e) {
             Sum sum;
-            for (int64_t n = 0; n < c.keys; ++n) {
+            for (int64_t n = 0; n < c.keys && !(c.isSafe && std::isnan(w.logOfSum)); ++n) {
               double weight = w.weight[n] * factor(b, h, m, n);
               sum.add(weight, 2 * weight * w.error[n], rounding, v_(b, h, n, e));
             }

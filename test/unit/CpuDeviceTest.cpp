@@ -46,7 +46,7 @@ protected:
     }
     gData.constant[0] = 5;
     gData.constant[1] = -6;
-    table = json::parse(R"({"abi": 5, "precision": "fp32", "target": "cpu",
+    table = json::parse(R"({"abi": 6, "precision": "fp32", "target": "cpu",
       "regions": {"states": 1024, "inputs": 1024, "arena": 1024, "accumulators": 4096, "constants": 64, "outputs": 512},
       "tensors": [{"name": "w", "role": "parameter", "type": "f32", "shape": [8, 8], "buffer": ["states", 0]},
                   {"name": "b", "role": "parameter", "type": "f32", "shape": [8], "buffer": ["states", 256], "initial_type": "f16"},

@@ -27,6 +27,7 @@ struct Wanted {
   ElementType type = ElementType::f16, biasType = ElementType::f32;
   std::vector<int64_t> biasDimensions; ///< empty: no bias
   double scale = 0.25, dropoutRatio = 0;
+  bool isSafe = false;
 };
 
 double rounded(ElementType type, double value) {
@@ -202,6 +203,7 @@ struct Attention {
     forward.scale = wanted.scale;
     forward.bias_dimensions = wanted.biasDimensions;
     forward.dropout_ratio = wanted.dropoutRatio;
+    forward.safe = wanted.isSafe;
     Command gradient = forward;
     gradient.kind = CommandKind::attention_grad;
     for (const Values *each : {&is.query, &is.key, &is.value})
@@ -414,7 +416,7 @@ TEST(CudaDnnAttention, TheSameBitsEveryTime) {
 }
 
 TEST(CudaDnnAttention, WhatItIsNotAsked) {
-  Wanted f32, depth, large, tail, keys, bias, dropout;
+  Wanted f32, depth, large, tail, keys, bias, dropout, safe;
   f32.type = ElementType::f32;
   expectExecutes(f32, false, false);
   depth.depth = 12;
@@ -432,6 +434,8 @@ TEST(CudaDnnAttention, WhatItIsNotAsked) {
   expectExecutes(bias, true, false);
   dropout.dropoutRatio = 0.1;
   expectExecutes(dropout, false, false);
+  safe.isSafe = true;
+  expectExecutes(safe, false, false);
   // Versions, and GPUs whose gradients come in any order.
   expectExecutes({}, true, true, {{"MPC_SIM_CC", "12.0"}});
   expectExecutes({}, true, false, {{"MPC_SIM_CC", "10.0"}});

@@ -145,5 +145,8 @@ TEST(GpuAttentionDropout, NoSpills) {
       for (int64_t keys : {500, 501})
         expectNoSpills(with({8, 8, 512, keys, width, width, std::vector<int64_t>{0, 1, 2, 3}}),
                        type);
+  for (const char *type : {"f16", "f32"}) // of one width many are kept, of the other few
+    for (auto [depth, width] : {std::pair(96, 32), {32, 96}, {64, 32}, {32, 64}})
+      expectNoSpills(with({2, 2, 512, 512, depth, width, std::vector<int64_t>{0, 1, 2, 3}}), type);
   expectNoSpills(with({2, 2, 40, 40, 256, 256}), "f16"); // loops of few tiles are unrolled
 }

@@ -95,6 +95,28 @@ TEST(GpuAttention, NotNumbers) {
   auto query = [](Tensor &query, Tensor &) { query.data[3] = NAN; };
   expectRight({2, 1, 5, 70, 16, 16}, query);
 }
+// Where attention is safe, rows of -∞ and their gradients are zero; of NaN and +∞ the rows are, and
+// their gradients are not. Heads of 200 columns, whose sums two blocks share; dropout.
+TEST(GpuAttention, Safe) {
+  for (double value : {-kInfinity, kInfinity, double(NAN)}) {
+    auto change = [&](Tensor &, Tensor &bias) {
+      for (int64_t n = 0; n < 70; ++n) { // of batch 0, row 2: all, or the last one
+        if (value == -kInfinity || n == 69)
+          bias.data[2 * 70 + n] = value;
+        if (n != 40) // of batch 1, row 4: all but one
+          bias.data[9 * 70 + n] = -kInfinity;
+      }
+    };
+    Case c{2, 1, 5, 70, 16, 16, std::vector<int64_t>{0, 2, 3}};
+    c.isSafe = true;
+    expectRight(c, change);
+    c.dropout = {0.25};
+    expectRight(c, "f16", change);
+    c.width = 200;
+    expectRight(c, "f16", change);
+    expectRight(c, "f32", change);
+  }
+}
 // Scores that are far apart: every tile has a larger one than those before.
 TEST(GpuAttention, LargeScores) {
   Case c{1, 1, 33, 150, 16, 16, std::vector<int64_t>{3}};
@@ -132,6 +154,9 @@ TEST(GpuAttention, NamesAndLimits) {
   EXPECT_EQ(attentionFunctions(attention)[0].name, forward[0].name);
   attention.scale = 0.5f;
   EXPECT_NE(attentionFunctions(attention)[0].name, forward[0].name);
+  attention.scale = 0.25f;
+  attention.isSafe = true;
+  EXPECT_NE(attentionFunctions(attention)[0].name, forward[0].name);
   EXPECT_TRUE(supportsAttention(attention));
   attention.width = 257;
   EXPECT_FALSE(supportsAttention(attention));
@@ -162,7 +187,14 @@ TEST(GpuAttention, SharedMemory) {
 TEST(GpuAttention, NoSpills) {
   if (!llvm::sys::fs::can_execute(MPC_TEST_PTXAS))
     GTEST_SKIP() << "ptxas is not here: scripts/test.sh installs it";
-  for (const char *type : {"f16", "f32"})
-    for (int64_t width : {64, 128, 254, 255, 256})
-      expectNoSpills({8, 8, 512, 500, width, width, std::vector<int64_t>{0, 1, 2, 3}}, type);
+  for (const char *type : {"f16", "f32"}) {
+    Case c{8, 8, 512, 500, 64, 64, std::vector<int64_t>{0, 1, 2, 3}};
+    for (int64_t width : {64, 128, 254, 255, 256}) {
+      c.depth = c.width = width;
+      expectNoSpills(c, type);
+    }
+    c.depth = c.width = 128;
+    c.isSafe = true;
+    expectNoSpills(c, type);
+  }
 }

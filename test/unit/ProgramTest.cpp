@@ -19,7 +19,7 @@ const unsigned char kData[256] = {};
 
 json good() {
   return json::parse(
-      R"({"abi": 5, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
+      R"({"abi": 6, "model_name": "m", "precision": "fp16", "loss": "cross-entropy", "optimizer": "adam", "target": "cpu",
     "cpu": "x86-64", "loss_scale_mode": "dynamic", "batch": 4, "classes": 10, "batch_axis": {"x": 0, "labels": 0}, "output_samples": {"y": [1, 2]}, "index_limit": {"ids": 7},
     "notes": ["a note"], "regions": {"states": 4096, "inputs": 4096, "arena": 8192, "outputs": 64},
     "tensors": [{"name": "w", "role": "parameter", "type": "f32", "shape": [4, 8], "buffer": ["states", 0], "initial": [64, 128], "initial_type": "f32"},
@@ -257,6 +257,7 @@ TEST(Program, LoadsAttention) {
       {"/0/dropout_ratio", "1", "dropout with a ratio of 1"},
       {"/0/dropout_ratio", "-0.5", "dropout with a ratio of -0.5"},
       {"/0/dropout_ratio", "0", "missing"},
+      {"/0/safe", "1", "true or false"},
   };
   for (const Change &c : changes) {
     json table = attentionForGpu();

@@ -20,6 +20,9 @@ constexpr int64_t kHalfBytes = 2, kPieceElements = kAccessBytes / kHalfBytes;
 constexpr int64_t kMostSums = 128, kMostFixedWords = 64;
 // What drawing a mask takes of the latter.
 constexpr int64_t kDropoutWords = 8;
+// The widest head whose sums one block keeps while it draws a mask, of tensor cores and without:
+// measured, beyond that ptxas has no registers for all of it on sm_70 to sm_75.
+constexpr int64_t kMostDrawnOfTensorCores = 96, kMostDrawn = 64;
 
 void Attention::setBias(RankedTensorType type, ArrayRef<int64_t> dimensions) {
   bias = type;
@@ -45,9 +48,6 @@ static int64_t chunkOf(int64_t columns, int64_t count) {
   return llvm::alignTo(divideCeil(columns, count), kColumnUnit);
 }
 
-// Columns of a head beside which a mask is drawn, with the sums of all of them.
-constexpr int64_t kMostDrawnColumns = 96;
-
 /// Dropout where every score draws its number by itself (AttentionDropout.cpp).
 static bool drawsByItself(const Attention &attention) {
   return attention.dropoutRatio && attention.keys % 4 != 0;
@@ -59,9 +59,9 @@ static bool drawsByItself(const Attention &attention) {
 AttentionChunks attentionChunks(const Attention &attention, AttentionPass pass) {
   bool ofDepth = pass != AttentionPass::forward, ofWidth = pass != AttentionPass::queries;
   int64_t columns = std::max(ofDepth ? attention.depth : 0, ofWidth ? attention.width : 0);
+  int64_t mostDrawn = hasTensorCores(attention.element) ? kMostDrawnOfTensorCores : kMostDrawn;
   bool isScattered = attention.depth % 4 != 0 || attention.width % 4 != 0 ||
-                     drawsByItself(attention) ||
-                     (attention.dropoutRatio && columns > kMostDrawnColumns);
+                     drawsByItself(attention) || (attention.dropoutRatio && columns > mostDrawn);
   int64_t count =
       divideCeil(columns, ofDepth && ofWidth && isScattered ? kMostSums / 2 : kMostSums);
   return {ofDepth ? chunkOf(attention.depth, count) : 0,
@@ -129,6 +129,8 @@ static std::string nameOf(const Attention &attention) {
   }
   if (attention.dropoutRatio)
     to << ",dropout," << llvm::bit_cast<uint64_t>(*attention.dropoutRatio);
+  if (attention.isSafe && isForward)
+    to << ",safe";
   llvm::raw_string_ostream text(name);
   text << (isForward ? "attention_" : "attention_grad_") << attention.batch * attention.heads << "x"
        << attention.queries << "x" << attention.keys << "x" << attention.depth << "x"

@@ -31,12 +31,13 @@
 //
 // Where a head is wide, blocks share the columns of the sums, and each computes the scores again.
 // Numbers: a score of NaN or +∞ makes l, and with it the row of o and of the gradients, NaN; so
-// does a row of -∞ throughout. A score of -∞ beside a finite one has no weight. With tensor cores
-// weights and ds are rounded to the operands' type before they are multiplied. Scores may be of any
-// size: f32 cannot hold l of a row that a mask of -10⁹ leaves nothing of, so μ and log σ are kept
-// apart for the generated gradient. l is for a library, which bounds scores from below for that
-// reason, and is that of bounded scores. After a library μ is l and log σ is ∞, and the gradient
-// bounds scores likewise.
+// does a row of -∞ throughout. Where attention is safe such rows of o are 0 instead, and that of -∞
+// has no gradient: p is 0 there, by μ = 0 and log σ = 0. A score of -∞ beside a finite one has no
+// weight. With tensor cores weights and ds are rounded to the operands' type before they are
+// multiplied. Scores may be of any size: f32 cannot hold l of a row that a mask of -10⁹ leaves
+// nothing of, so μ and log σ are kept apart for the generated gradient. l is for a library, which
+// bounds scores from below for that reason, and is that of bounded scores. After a library μ is l
+// and log σ is ∞, and the gradient bounds scores likewise.
 //
 //===------------------------------------------------------------------------------------===//
 
@@ -66,6 +67,7 @@ struct Attention {
   /// Of the bias: elements from one index of [B, H, M, N] to the next; 0: the same for all.
   std::array<int64_t, 4> biasStrides = {};
   std::optional<double> dropoutRatio = std::nullopt; ///< of the weights, as mpc.dropout
+  bool isSafe = false; ///< a row without a number has zeros: as PyTorch's safe softmax
 
   /// The bias that mpc.broadcast with these dimensions would repeat to [B, H, M, N].
   void setBias(mlir::RankedTensorType type, llvm::ArrayRef<int64_t> dimensions);

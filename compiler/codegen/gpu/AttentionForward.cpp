@@ -8,7 +8,8 @@
 //   o = c · a / σ;  l = μ + log σ
 //
 // As long as every score of a row was -∞, zero stands for μ', so that exp(-∞ - μ') is zero; a row
-// that ends so has σ = 0, and o = 0 / 0. A score of NaN or +∞ makes σ NaN, whatever μ' is.
+// that ends so has σ = 0, and o = 0 / 0. A score of NaN or +∞ makes σ NaN, whatever μ' is. Where
+// attention is safe, o is 0 in both, and of a row that is empty μ and log σ are, too.
 //
 //===--------------------------------------------------------------------------------------===//
 
@@ -106,12 +107,20 @@ Value Forward::logSumExp(Value largest, Value log) {
 }
 
 void Forward::finish(ValueRange largest, ValueRange total, ValueRange sums) {
-  SmallVector<Value> inverse;
+  SmallVector<Value> inverse, isSome;
+  bool isSafe = block.attention.isSafe;
   for (size_t i = 0; i < rows(); ++i) {
     Value all = e.combineWarp(ReductionKind::sum, total[i], tiles->rowLanes, tiles->laneDistance),
           factor = block.f32(block.keptFactor());
     inverse.push_back(arith::DivFOp::create(e.here(), e.loc, factor, all));
-    Value log = math::LogOp::create(e.here(), e.loc, all), l = logSumExp(largest[i], log);
+    Value log = math::LogOp::create(e.here(), e.loc, all), l = logSumExp(largest[i], log),
+          shift = largest[i];
+    if (isSafe) {
+      Value zero = block.f32(0), isEmpty = block.compare(arith::CmpFPredicate::OEQ, all, zero);
+      log = e.select(isEmpty, zero, log);
+      shift = e.select(isEmpty, zero, shift);
+      isSome.push_back(block.compare(arith::CmpFPredicate::OGT, all, zero));
+    }
     // One lane of a row, of the first of the blocks that share it.
     Affine lane = e.divide(e.divide(e.thread, tiles->laneDistance).first, tiles->rowLanes).second;
     Value stores = e.both(e.inside(lane, 1), e.inside(block.chunk, 1), e.depth());
@@ -119,14 +128,16 @@ void Forward::finish(ValueRange largest, ValueRange total, ValueRange sums) {
     e.guarded(stores, [&] {
       Affine at = block.headIndex() * block.rows + row(i);
       e.store(e.results[1], l, at);
-      e.store(e.results[2], largest[i], at);
+      e.store(e.results[2], shift, at);
       e.store(e.results[2], log, at + block.allQueries());
     });
   }
   for (const AttentionTiles::Run &run : tiles->runs(1)) {
     SmallVector<Value> values;
-    for (Value sum : sums.slice(run.first, run.count))
-      values.push_back(block.multiply(sum, inverse[run.row]));
+    for (Value sum : sums.slice(run.first, run.count)) {
+      Value value = block.multiply(sum, inverse[run.row]);
+      values.push_back(isSafe ? e.select(isSome[run.row], value, block.f32(0)) : value);
+    }
     block.store(e.results[0], block.attention.width, row(run.row),
                 block.chunk * block.chunks.width + run.column, values);
   }

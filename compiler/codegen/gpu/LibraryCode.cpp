@@ -25,6 +25,7 @@ template <typename Op> static Attention attentionOf(Op op, AttentionKind kind) {
     attention.setBias(cast<RankedTensorType>(bias.getType()), op.getBiasDimensions());
   if (op.getState())
     attention.dropoutRatio = op.getRatio()->convertToDouble();
+  attention.isSafe = op.getSafe();
   return attention;
 }
 
