@@ -97,7 +97,7 @@ void mpc::import::readFolded(OnnxModel &model) {
 /// The values among a call's arguments as they are named there, "%x", and "None".
 static std::vector<StringRef> argumentNames(const onnx::NodeProto &node) {
   std::vector<StringRef> names;
-  StringRef text = property(node.metadata_props(), kCall);
+  StringRef text = callText(node);
   text = text.substr(text.find("(args = "));
   auto isWord = [](char c) { return llvm::isAlnum(c) || c == '_'; };
   char before = ' ';
@@ -139,8 +139,12 @@ bool mpc::import::readsResult(const onnx::NodeProto &node, StringRef name,
          llvm::is_contained(argumentNames(node), ("%" + name).str());
 }
 
+StringRef mpc::import::callText(const onnx::NodeProto &node) {
+  return property(node.metadata_props(), kCall);
+}
+
 StringRef mpc::import::callTarget(const onnx::NodeProto &node) {
-  auto [before, target] = property(node.metadata_props(), kCall).split("[target=");
+  auto [before, target] = callText(node).split("[target=");
   return target.take_until([](char c) { return c == ']'; });
 }
 

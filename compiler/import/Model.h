@@ -8,6 +8,7 @@
 //   Subgraphs        initializers of subgraphs become the graph's
 //   MergedParameters parameters that an exporter merged are separate again
 //   TransposedTies   a tied matrix that an exporter transposed is tied again
+//   LostDropout      what of attention an exporter left out is told
 //   Functions        local functions are inlined
 //   Dimensions       inputs get static shapes
 //   Subgraphs        an If whose condition is constant becomes its branch
@@ -96,6 +97,7 @@ bool checkModel(OnnxModel &model, Problems &problems);
 void hoistSubgraphInitializers(OnnxModel &model);
 void separateMergedParameters(OnnxModel &model, WeightStore &weights);
 void restoreTransposedTies(OnnxModel &model, WeightStore &weights);
+void noteLostDropout(OnnxModel &model);
 /// All of the above.
 bool loadModel(llvm::StringRef path, WeightStore &weights, OnnxModel &model, Problems &problems);
 
@@ -259,6 +261,8 @@ std::vector<Signature::Placeholder> callArguments(const ::onnx::NodeProto &node,
 /// Whether the call reads a value of that name which is no parameter, buffer or constant: of an
 /// initializer, one that another call has made.
 bool readsResult(const ::onnx::NodeProto &node, llvm::StringRef name, const Signature &signature);
+/// The call as the exporter prints it; empty: the metadata does not tell.
+llvm::StringRef callText(const ::onnx::NodeProto &node);
 /// The function that the call is of: "torch.ops.aten.layer_norm.default".
 llvm::StringRef callTarget(const ::onnx::NodeProto &node);
 /// Up to opset 20 PyTorch's exporter writes group_norm as an InstanceNormalization by ones and

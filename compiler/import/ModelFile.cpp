@@ -134,5 +134,6 @@ bool mpc::import::loadModel(StringRef path, WeightStore &weights, OnnxModel &mod
   hoistSubgraphInitializers(model);
   separateMergedParameters(model, weights);
   restoreTransposedTies(model, weights);
+  noteLostDropout(model);
   return true;
 }

@@ -213,6 +213,18 @@ def test_a_parameter_that_is_computed_in_one_place_only(bench):
             require(parameter_names(trainer) == trained, f"{sources}: {parameter_names(trainer)}")
 
 
+def test_dropout_that_is_lost(bench):
+    """Of scaled_dot_product_attention, by position or by name: told where no node has it."""
+    attention = "torch.ops.aten.scaled_dot_product_attention.default"
+    for arguments, op, told in (("%q, %k, %v, None, 0.25", "Neg", "(0.25)"), ("%q, %k, %v, None, 0.0", "Neg", ""), ("%q, %k, %v", "Neg", ""),
+                                ("%q, %k, %v), kwargs = {is_causal: True, dropout_p: 0.125}", "Neg", "(0.125)"), ("%q, %k, %v, None, 0.25", "Dropout", "")):
+        nodes = [node("MatMul", "x W", "h"), node("Softmax", "h", "p", axis=-1), node(op, "p", "y")]
+        call = (attention, arguments)
+        model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, {"W": np.eye(4, dtype=np.float32)}, opset=17), {"w": "W"}, {"h": call, "p": call, "y": call})
+        info = bench.compile(model, *OPTIONS).must("info").out
+        require(("1 call of scaled_dot_product_attention has dropout " + told in info) if told else "scaled_dot" not in info, f"{arguments} {op}: {info}")
+
+
 def test_parameters_of_group_norms_are_separate(bench):
     """Two fresh group_norms have one tensor of ones in the file, and the ones inside are a layer_norm's as well: two parameters, and a constant."""
     def group(x, y, first, w, b):
