@@ -10,7 +10,8 @@
 //   %layer_norm : [num_users=1] = call_function[target=torch.ops.aten.layer_norm.default](args =
 //   (%x, [128], %p_norm2_weight, …
 //
-// A value that its optimizer computed ahead has the names of all that went into it:
+// A value that its optimizer computed ahead has the names of all that went into it (of what another
+// run of the optimizer had made, not of what went into that):
 //
 //   slice_1   pkg.onnxscript.optimizer.folded_from   ['pe', 'val_0', 'val_1']
 //
@@ -64,20 +65,25 @@ Signature mpc::import::readSignature(const onnx::ModelProto &model) {
   return signature;
 }
 
-/// The strings of a list as Python prints it.
+/// The strings of a list as Python prints it, ['mu', "it's"]. None where the text is no such list,
+/// or one of them has a character that is written as a number.
 static std::vector<std::string> quotedStrings(StringRef text) {
   std::vector<std::string> strings;
-  char quote = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    char c = text[i];
-    if (!quote && (c == '\'' || c == '"')) {
-      quote = c;
-      strings.emplace_back();
-    } else if (quote && c == quote) {
-      quote = 0;
-    } else if (quote) {
-      bool isEscaped = c == '\\' && i + 1 < text.size();
-      strings.back() += isEscaped ? text[++i] : c;
+  if (!text.consume_front("[") || !text.consume_back("]"))
+    return {};
+  while (!text.empty()) {
+    if (!strings.empty() && !text.consume_front(", "))
+      return {};
+    char quote = text.empty() ? 0 : text.front();
+    if (quote != '\'' && quote != '"')
+      return {};
+    strings.emplace_back();
+    for (text = text.drop_front(); !text.consume_front(StringRef(&quote, 1));) {
+      bool isEscaped = text.consume_front("\\");
+      if (text.empty() || (isEscaped && !StringRef("\\'\"").contains(text.front())))
+        return {};
+      strings.back() += text.front();
+      text = text.drop_front();
     }
   }
   return strings;
@@ -88,9 +94,9 @@ void mpc::import::readFolded(OnnxModel &model) {
   for (const onnx::TensorProto &tensor : model.proto.graph().initializer())
     initializers.insert(tensor.name());
   for (const onnx::ValueInfoProto &value : model.proto.graph().value_info()) {
-    StringRef text = property(value.metadata_props(), kFolded);
-    if (!text.empty() && initializers.count(value.name()))
-      model.foldedFrom[value.name()] = quotedStrings(text);
+    auto sources = quotedStrings(property(value.metadata_props(), kFolded));
+    if (!sources.empty() && initializers.count(value.name()))
+      model.foldedFrom[value.name()] = std::move(sources);
   }
 }
 

@@ -82,7 +82,7 @@ struct OnnxModel {
   std::map<std::string, DataRange> data;
   std::vector<std::string> notes;  ///< for the user: what was changed
   std::set<std::string> constants; ///< scales and biases of norms that have none, by metadata
-  /// Of initializers that PyTorch's exporter has computed: of which values, all the way back.
+  /// Of initializers that PyTorch's exporter has computed: of which values, those between included.
   std::map<std::string, std::vector<std::string>> foldedFrom;
 
   int64_t opset(llvm::StringRef domain) const; ///< imported version; -1: not imported

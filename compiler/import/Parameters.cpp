@@ -13,7 +13,8 @@
 //       Constant nodes).
 //
 // Where the metadata tells what the exporter has computed a value of, it is one if a parameter was
-// among that, whatever it looks like, and none if it was made of buffers and constants alone.
+// among that, whatever it looks like, unless it only has its shape (ones_like); and none if it was
+// made of buffers and constants alone. Where that is not certain it is trained, and told.
 //
 // --train replaces this rule, --freeze takes from it.
 //
@@ -49,6 +50,8 @@ private:
   void noteTies(StringRef name, const std::vector<Site> &sites);
   bool isComputedAhead(StringRef name);
   std::optional<std::vector<std::string>> parametersBehind(StringRef name);
+  bool mayHideParameter(StringRef name, const std::vector<Site> &sites);
+  bool mayBeConstant(const std::string &name);
   void noteComputed();
   std::vector<std::string> lost(Signature::Kind kind, StringRef ending);
   void noteLost();
@@ -60,6 +63,7 @@ private:
   Problems &problems;
   Signature signature;
   Uses uses;
+  std::vector<std::string> unexplained; ///< parameters that the file has in no form
   std::optional<llvm::Regex> train, freeze;
   unsigned trainMatches = 0, freezeMatches = 0;
 };
@@ -93,6 +97,21 @@ bool mpc::import::isConstantName(StringRef name) {
   return name.contains("Constant") || made.match(name);
 }
 
+/// The call that made it takes a tensor's shape and type.
+static bool hasShapeOnly(StringRef name) {
+  static const llvm::Regex calls("^((zeros|ones|full|empty|rand|randn|randint)_like|"
+                                 "new_(zeros|ones|full|empty))(_[0-9]+)?$");
+  return calls.match(name);
+}
+
+/// The call that made it has no derivative, or one of zero.
+static bool hasNoDerivative(StringRef name) {
+  static const llvm::Regex calls(
+      "^(eq|ne|lt|le|gt|ge|sign|sgn|floor|ceil|round|trunc|argmax|argmin|argsort|isnan|isinf|"
+      "isfinite|detach)(_[0-9]+)?$");
+  return hasShapeOnly(name) || calls.match(name);
+}
+
 /// All that read it are normalizations that have no parameter there.
 bool RoleAssigner::isNormConstant(const onnx::TensorProto &tensor, const std::vector<Site> &sites) {
   return isConstantName(tensor.name()) && llvm::all_of(sites, [&](const Site &site) {
@@ -116,7 +135,9 @@ std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor,
   };
   auto behind = parametersBehind(tensor.name());
   bool isMadeOfParameters = behind && !behind->empty();
-  if (behind && behind->empty())
+  if (isMadeOfParameters && hasShapeOnly(tensor.name()))
+    return "a value that the exporter has computed, with the shape of a parameter alone";
+  if (behind && behind->empty() && !mayHideParameter(tensor.name(), sites))
     return "a value that the exporter has computed, and no parameter was part of it";
   if (model.constants.count(tensor.name()))
     return "the normalization has no parameters, by the exporter's metadata";
@@ -194,6 +215,27 @@ std::optional<std::vector<std::string>> RoleAssigner::parametersBehind(StringRef
   return parameters;
 }
 
+/// A weight that was made of something of which the file says nothing more, while a parameter is
+/// nowhere.
+bool RoleAssigner::mayHideParameter(StringRef name, const std::vector<Site> &sites) {
+  auto isWeight = [](const Site &site) {
+    return site.use == Use::weight || site.use == Use::table;
+  };
+  return !unexplained.empty() && llvm::any_of(sites, isWeight) &&
+         llvm::any_of(model.foldedFrom[name.str()], [&](const std::string &source) {
+           return !isConstantName(source) && !signature.kinds.count(source) &&
+                  !roles.of.count(source);
+         });
+}
+
+/// Of a value that is trained.
+bool RoleAssigner::mayBeConstant(const std::string &name) {
+  auto behind = parametersBehind(name);
+  if (!behind) // an older exporter, which does not tell
+    return model.foldedFrom.empty() && isComputedAhead(name);
+  return behind->empty() || llvm::any_of(model.foldedFrom[name], hasNoDerivative);
+}
+
 bool RoleAssigner::isComputedAhead(StringRef name) {
   return signature.present && llvm::any_of(uses.consumers(name), [&](const Uses::Edge &reader) {
            return readsResult(*reader.node, name, signature);
@@ -239,18 +281,18 @@ void RoleAssigner::noteComputed() {
   for (const auto &[name, role] : roles.of) {
     if (role != InitializerRole::parameter)
       continue;
-    if (auto behind = parametersBehind(name)) {
+    if (auto behind = parametersBehind(name))
       for (const std::string &parameter : *behind)
         madeOf[parameter].push_back(name);
-    } else if (model.foldedFrom.empty() && isComputedAhead(name)) {
+    if (mayBeConstant(name))
       perhaps.push_back(name);
-    }
   }
   for (const auto &[parameter, made] : madeOf) {
     auto own = roles.of.find(parameter);
-    bool isTrained = own != roles.of.end() && own->second == InitializerRole::parameter;
-    if (isTrained || made.size() > 1)
-      apart.push_back(parameter + " (" + (isTrained ? "itself, " : "") + listOf(made) + ")");
+    bool isThere = roles.frozen.count(parameter) ||
+                   (own != roles.of.end() && own->second == InitializerRole::parameter);
+    if (isThere || made.size() > 1)
+      apart.push_back(parameter + " (" + (isThere ? "itself, " : "") + listOf(made) + ")");
   }
   if (!apart.empty())
     roles.notes.push_back("the exporter has computed values of parameters, which are trained apart "
@@ -258,8 +300,8 @@ void RoleAssigner::noteComputed() {
                           listOf(apart) + "; exported with optimize=False they are one");
   if (!perhaps.empty())
     roles.notes.push_back(
-        "the exporter has computed values, perhaps of buffers alone, and the file "
-        "does not tell; they are trained, and --freeze leaves them out: " +
+        "the exporter has computed values that perhaps are constants, which the file does not "
+        "tell; they are trained, and --freeze leaves them out: " +
         listOf(perhaps));
 }
 
@@ -305,6 +347,14 @@ bool RoleAssigner::run() {
   makeRegex("--freeze", options.freezeRegex, freeze, problems);
   if (!problems.none())
     return false;
+  unexplained = lost(Signature::Kind::parameter, "");
+  llvm::erase_if(unexplained, [&](const std::string &parameter) {
+    return llvm::any_of(model.foldedFrom, [&](const auto &told) {
+      return llvm::is_contained(told.second, parameter);
+    });
+  });
+  for (const onnx::TensorProto &tensor : model.proto.graph().initializer())
+    roles.of[tensor.name()] = InitializerRole::constant;
   int64_t parameters = 0, elements = 0, frozen = 0;
   for (const onnx::TensorProto &tensor : model.proto.graph().initializer()) {
     InitializerRole &role = roles.of[tensor.name()];

@@ -9,16 +9,20 @@
 //
 // Trained as it stands, the file has two matrices where the model had one. A matrix counts as
 // the transpose of another if all its bits say so, and the file says that it was computed of that
-// one; or, where the file does not tell, its name is one that exporters make for constants, the
-// other's is not, and neither is symmetric, as a matrix would be that is only initialized alike.
+// one alone; or, where the file does not tell, its name is one that exporters make for constants
+// and the other's is not. A symmetric matrix is its own transpose, and so may be what is computed
+// of it, relu(w), or what is only initialized alike: of such the file has to tell, and the name has
+// to be a transposition's.
 //
 //===----------------------------------------------------------------------===//
 
 #include "compiler/import/Model.h"
+#include "llvm/Support/Regex.h"
 
 using namespace mpc;
 using namespace mpc::import;
 using llvm::ArrayRef;
+using llvm::StringRef;
 
 using Tensor = onnx::TensorProto;
 
@@ -53,9 +57,15 @@ static std::vector<const Tensor *> matricesOf(const onnx::GraphProto &graph) {
   return matrices;
 }
 
+/// What PyTorch's newer exporter calls a layer's transposed weight, and a transposition.
+static bool isTranspositionName(StringRef name) {
+  static const llvm::Regex calls("^(t|mT|numpy_t|permute|transpose)(_[0-9]+)?$");
+  return isConstantName(name) || calls.match(name);
+}
+
 /// Whether `made` is `own` transposed. Bytes that cannot be read are reported where they are used.
 static bool isTied(OnnxModel &model, WeightStore &weights, const Tensor &made, const Tensor &own) {
-  if (!haveSwappedShapes(made, own))
+  if (&made == &own || !haveSwappedShapes(made, own))
     return false;
   auto told = model.foldedFrom.find(made.name());
   bool isTold = told != model.foldedFrom.end();
@@ -65,7 +75,8 @@ static bool isTied(OnnxModel &model, WeightStore &weights, const Tensor &made, c
   auto madeBytes = initializerBytes(model, made, weights);
   auto ownBytes = initializerBytes(model, own, weights);
   bool tied = madeBytes && ownBytes && isTranspose(made, *madeBytes, *ownBytes) &&
-              (isTold || !haveSwappedShapes(own, own) || !isTranspose(own, *ownBytes, *ownBytes));
+              ((isTold && isTranspositionName(made.name())) || !haveSwappedShapes(own, own) ||
+               !isTranspose(own, *ownBytes, *ownBytes));
   llvm::consumeError(madeBytes.takeError());
   llvm::consumeError(ownBytes.takeError());
   return tied;
@@ -76,7 +87,7 @@ void mpc::import::restoreTransposedTies(OnnxModel &model, WeightStore &weights) 
   std::map<std::string, std::string> ties; // the transposed one → the parameter
   for (const Tensor *made : matrices)
     for (const Tensor *own : matrices)
-      if (isTied(model, weights, *made, *own)) {
+      if (!ties.count(own->name()) && isTied(model, weights, *made, *own)) {
         ties[made->name()] = own->name();
         break;
       }

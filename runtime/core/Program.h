@@ -191,7 +191,7 @@ struct Command {
   std::vector<Operand> operands, results;
   double scale = 1, dropout_ratio = 0;
   std::vector<int64_t> bias_dimensions;
-  bool safe = false; ///< rows of scores that are -∞ throughout have zeros, not NaN
+  bool safe = false; ///< rows of scores with NaN or ∞, or of -∞ alone, give zeros, not NaN
 };
 
 bool isAttention(CommandKind kind); ///< attention or its gradient

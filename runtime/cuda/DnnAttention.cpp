@@ -109,7 +109,8 @@ Attention::Attention(const Command &c)
 bool dnn::canBeAsked(const Command &command, uint32_t architecture, int64_t version) {
   if (!isAttention(command.kind) || version < kLeastVersion || architecture < 80)
     return false;
-  if (command.dropout_ratio > 0 || command.safe) // its dropout has other masks, an empty row NaN
+  // Its dropout has other masks, and a row of -∞ throughout equal weights.
+  if (command.dropout_ratio > 0 || command.safe)
     return false;
   for (const auto *list : {&command.operands, &command.results})
     for (const Operand &each : *list)

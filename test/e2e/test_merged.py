@@ -186,7 +186,7 @@ def test_values_that_are_computed_ahead(bench):
         info = trainer.must("info").out
         require(parameter_names(trainer) == trained, f"{folded}: {parameter_names(trainer)}")
         require(("no parameter was part of it" in info) == (folded is not None), info)
-        require(("perhaps of buffers alone" in info) == (folded is None), info)
+        require(("perhaps are constants" in info) == (folded is None), info)
         require(("trained apart" in info) == (folded is not None and "b" in folded["slice_1"]), info)
 
 
@@ -204,13 +204,48 @@ def test_a_parameter_that_is_computed_in_one_place_only(bench):
     require_match(r"trained apart .*: mu \(itself, sub\); exported with optimize=False", trainer.must("info").out, "info")
 
     for own in (np.arange(16, dtype=np.float32).reshape(4, 4) / 16, np.eye(4, dtype=np.float32)):
-        for sources, trained in ((["l.weight"], {"l.weight"}), (["l.weight", "k.weight"], {"l.weight", "t"})):
-            nodes = [node("Gemm", "x l.weight", "h", transB=1), node("MatMul", "h t", "y")]
-            model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, {"l.weight": own, "t": own.T.copy()}, opset=17), {"w": "l.weight", "k": "k.weight"},
-                              {"h": ("torch.ops.aten.linear.default", "%x, %w"), "y": ("torch.ops.aten.linear.default", "%h, %t")})
-            tell(model, "t", sources)
+        symmetric = (own == own.T).all()
+        for made, sources, tied in (("t", ["l.weight"], True), ("t", ["l.weight", "k.weight"], False), ("relu", ["l.weight"], not symmetric), ("t", ["t"], False)):
+            nodes = [node("Gemm", "x l.weight", "h", transB=1), node("MatMul", f"h {made}", "y")]
+            model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, {"l.weight": own, made: own.T.copy()}, opset=17), {"w": "l.weight", "k": "k.weight"},
+                              {"h": ("torch.ops.aten.linear.default", "%x, %w"), "y": ("torch.ops.aten.linear.default", f"%h, %{made}")})
+            tell(model, made, sources)
+            trained = {"l.weight"} if tied or sources == ["t"] else {"l.weight", made}
             trainer = bench.compile(model, *OPTIONS)
-            require(parameter_names(trainer) == trained, f"{sources}: {parameter_names(trainer)}")
+            require(parameter_names(trainer) == trained, f"{made} of {sources}: {parameter_names(trainer)}")
+
+
+def test_what_is_not_certain_is_trained(bench):
+    """Of a comparison, of something that another run of the optimizer made while a parameter is nowhere, of what the file does not say clearly: trained, with
+    a note, and frozen on demand. The shape of a parameter alone is a constant. A frozen parameter's values are told as well."""
+    def compiled(folded, *options):
+        trainer = bench.compile(computed(folded), *OPTIONS, *options)
+        return parameter_names(trainer), trainer.must("info").out
+
+    whole = {"val_0": ["a.weight"], "slice_1": ["pe", "val_1"], "cos": ["inv"], "exp": ["b", "val_2"]}
+    for change, trained, note in (({"slice_1": ["b", "gt"]}, {"val_0", "slice_1", "exp"}, r"perhaps are constants, which the file does not tell.*: slice_1\n"),
+                                  ({"cos": ["pe", "permute"], "exp": ["pe"]}, {"val_0", "cos"}, r"perhaps are constants.*: cos\n"),
+                                  ({"slice_1": ["b", "zeros_like", "val_1"]}, {"val_0", "slice_1", "exp"}, r"perhaps are constants.*: slice_1\n")):
+        names, info = compiled({**whole, **change})
+        require(names == trained, f"{change}: {names}")
+        require_match(note, info, f"{change}")
+        require("perhaps" not in compiled({**whole, **change}, "--freeze=^(slice_1|cos)$")[1], f"{change}: frozen")
+    for text in ("[]", "[", "['pe", "['pe',]", "pe", "['pe' 'pe']", "['p\\x07e']", "\\"):
+        model = computed(whole)
+        next(v for v in model.graph.value_info if v.name == "cos").metadata_props[0].value = text
+        names = parameter_names(bench.compile(model, *OPTIONS))
+        require(names == {"val_0", "cos", "exp"}, f"{text}: {names}")
+
+    nodes = [node("Mul", "x p", "a"), node("Add", "a ones_like", "b"), node("Mul", "b sub", "y")]
+    weights = {"p": np.array([1, 2, 3, 4], np.float32), "ones_like": np.ones(4, np.float32), "sub": np.array([0, -1, -2, -3], np.float32)}
+    calls = {"a": ("mul", "%x, %p_p"), "b": ("add", "%mul, %ones_like"), "y": ("mul", "%add, %sub")}
+    model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), {"p_p": "p"}, calls)
+    for name in ("ones_like", "sub"):
+        tell(model, name, ["p", "val_0"])
+    for options, trained in (([], {"p", "sub"}), (["--freeze=^p$"], {"sub"})):
+        trainer = bench.compile(model, *OPTIONS, *options)
+        require(parameter_names(trainer) == trained, f"{options}: {parameter_names(trainer)}")
+        require_match(r"trained apart .*: p \(itself, sub\)", trainer.must("info").out, f"{options}")
 
 
 def test_dropout_that_is_lost(bench):

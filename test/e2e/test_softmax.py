@@ -79,9 +79,10 @@ def test_a_guard_changes_nothing_else(bench):
     """Where every row has something: the bits of the softmax alone, in halves too, where its scores are not rounded; and its node keeps its name."""
     inputs = {"x": X * 3, "mask": np.zeros_like(MASK)}
     for precision in ("bf16", "fp16"):
-        model, plain = (guarded(choice)[0] for choice in ("IsNaN", None))
-        outputs = [bench.compile(m, *SGD, "--batch=3", f"--precision={precision}").predict(inputs)["y"] for m in (model, plain)]
-        require_same_bits({"y": outputs[0]}, {"y": outputs[1]}, precision)
+        outputs = {c: bench.compile(guarded(c)[0], *SGD, "--batch=3", f"--precision={precision}").predict(inputs)["y"] for c in (*CHOICES, None)}
+        for choice in CHOICES:
+            require_same_bits({"y": outputs[choice]}, {"y": outputs[None]}, f"{choice}, {precision}")
+        model, _ = guarded("IsNaN")
         done = bench.run_mpc(model, *SGD, "--batch=3", f"--precision={precision}", "--keep-fp32=weights", "--report=precision", output=bench.path("t"))
         require_success(done, "--keep-fp32")
         require_match(r"weights +Softmax +\S+ +f32 +--keep-fp32", done.out, "the report")

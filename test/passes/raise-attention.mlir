@@ -235,11 +235,11 @@ func.func @dropped_weights_are_read(%q: tensor<1x2x8xf32>, %k: tensor<1x2x8xf32>
 
 // PyTorch's softmax of rows that a mask may leave nothing of, with dropout behind.
 // CHECK-LABEL: func.func @safe
+// CHECK-NOT: arith.cmpf
 // CHECK: mpc.attention %{{.*}} bias %{{.*}} dropout %{{.*}} {bias_dimensions = array<i64: 0, 3>, ratio = 1.000000e-01 : f64, safe, scale = 1.000000e+00 : f32}
-// CHECK-NOT: arith.cmpf
 // CHECK-LABEL: func.func @safe_in_f32
-// CHECK: mpc.attention {{.*}}safe
 // CHECK-NOT: arith.cmpf
+// CHECK: mpc.attention {{.*}}safe
 func.func @safe(%q: tensor<2x4x8xf16>, %k: tensor<2x5x8xf16>, %v: tensor<2x5x3xf16>, %mask: tensor<2x5xf32>, %state: tensor<2xi64>) -> tensor<2x4x3xf16> {
   %zero = arith.constant dense<0.0> : tensor<2x4x5xf16>
   %0 = mpc.matmul %q, %k {transpose_rhs} : (tensor<2x4x8xf16>, tensor<2x5x8xf16>) -> tensor<2x4x5xf16>

@@ -67,7 +67,7 @@ struct Attention {
   /// Of the bias: elements from one index of [B, H, M, N] to the next; 0: the same for all.
   std::array<int64_t, 4> biasStrides = {};
   std::optional<double> dropoutRatio = std::nullopt; ///< of the weights, as mpc.dropout
-  bool isSafe = false; ///< a row without a number has zeros: as PyTorch's safe softmax
+  bool isSafe = false; ///< rows of NaN, ∞ or -∞ alone are 0: as PyTorch's safe softmax
 
   /// The bias that mpc.broadcast with these dimensions would repeat to [B, H, M, N].
   void setBias(mlir::RankedTensorType type, llvm::ArrayRef<int64_t> dimensions);
