@@ -13,8 +13,9 @@
 //       Constant nodes).
 //
 // Where the metadata tells what the exporter has computed a value of, it is one if a parameter was
-// among that, whatever it looks like, unless it only has its shape (ones_like); and none if it was
-// made of buffers and constants alone. Where that is not certain it is trained, and told.
+// among that, whatever its name is, unless it only has its shape (ones_like) or a mask's values;
+// and none if it was made of buffers and constants alone. Where that is not certain it is trained,
+// and told.
 //
 // --train replaces this rule, --freeze takes from it.
 //
@@ -64,6 +65,7 @@ private:
   Signature signature;
   Uses uses;
   std::vector<std::string> unexplained; ///< parameters that the file has in no form
+  std::vector<std::string> untrained;   ///< values made of parameters that are none
   std::optional<llvm::Regex> train, freeze;
   unsigned trainMatches = 0, freezeMatches = 0;
 };
@@ -112,6 +114,13 @@ static bool hasNoDerivative(StringRef name) {
   return hasShapeOnly(name) || calls.match(name);
 }
 
+/// The node's result has elements of the value as they are.
+static bool passesOn(const Site &site) {
+  StringRef op = site.node->op_type();
+  return (op == "Where" && site.operand > 0) || op == "Concat" ||
+         ((op == "GatherND" || op == "GatherElements") && site.operand == 0);
+}
+
 /// All that read it are normalizations that have no parameter there.
 bool RoleAssigner::isNormConstant(const onnx::TensorProto &tensor, const std::vector<Site> &sites) {
   return isConstantName(tensor.name()) && llvm::all_of(sites, [&](const Site &site) {
@@ -145,15 +154,15 @@ std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor,
     return "a constant of a normalization, by the exporter's metadata";
   if (has({Use::weight, Use::scale, Use::bias, Use::table}) || isGroupNormParameter(tensor, sites))
     return "";
-  if (!has({Use::state, Use::arithmetic}))
+  bool isChosen = isMadeOfParameters && llvm::any_of(sites, passesOn);
+  if (!has({Use::state, Use::arithmetic}) && !isChosen)
     return sites.empty() ? "no operator with weights reads it"
                          : "used by " + siteText(sites.front()) + ", which has no weight there";
-  if (isMadeOfParameters)
-    return "";
-  if (isConstantName(tensor.name()))
+  if (isConstantName(tensor.name()) && !isMadeOfParameters)
     return "a name that exporters give to constants";
   int64_t count = elementCount(tensor.dims());
-  bool singleCounts = model.proto.producer_name() == "pytorch" && !signature.present;
+  bool singleCounts =
+      isMadeOfParameters || (model.proto.producer_name() == "pytorch" && !signature.present);
   if (count < 1 || (count == 1 && !singleCounts))
     return "a single element";
   auto bytes = initializerBytes(model, tensor, weights);
@@ -298,6 +307,11 @@ void RoleAssigner::noteComputed() {
     roles.notes.push_back("the exporter has computed values of parameters, which are trained apart "
                           "from what else the file has of these: " +
                           listOf(apart) + "; exported with optimize=False they are one");
+  if (!untrained.empty())
+    roles.notes.push_back("the exporter has computed values of parameters that are not trained "
+                          "(`info` tells why): " +
+                          listOf(untrained) +
+                          "; exported with optimize=False the parameters are in their place");
   if (!perhaps.empty())
     roles.notes.push_back(
         "the exporter has computed values that perhaps are constants, which the file does not "
@@ -306,21 +320,27 @@ void RoleAssigner::noteComputed() {
 }
 
 /// Parameters of the PyTorch model that the file does not have: a BatchNormalization folded into
-/// the convolution before it, zero biases.
+/// the convolution before it, zero biases, what the exporter has computed something of.
 void RoleAssigner::noteLost() {
   auto note = [&](const std::vector<std::string> &names, const std::string &what,
-                  const std::string &why) {
-    bool isOne = names.size() == 1;
-    roles.notes.push_back(std::to_string(names.size()) + " " + what + (isOne ? "" : "s") +
-                          " of the PyTorch model " + (isOne ? "is" : "are") +
-                          " not in the file, since its exporter " + why + ": " + listOf(names) +
-                          "; exported with optimize=False " + (isOne ? "it stays" : "they stay"));
+                  const std::string &where) {
+    if (names.empty())
+      return;
+    roles.notes.push_back(
+        std::to_string(names.size()) + " " + what +
+        (names.size() == 1 ? " of the PyTorch model is " : "s of the PyTorch model are ") + where +
+        ": " + listOf(names) + "; exported with optimize=False what the model reads stays");
   };
-  std::vector<std::string> parameters = lost(Signature::Kind::parameter, "");
+  std::vector<std::string> parameters = lost(Signature::Kind::parameter, ""), computed;
+  for (const std::string &parameter : parameters)
+    if (!llvm::is_contained(unexplained, parameter))
+      computed.push_back(parameter);
+  note(computed, "parameter", "in the file only as what the exporter has computed");
+  note(unexplained, "parameter",
+       "not in the file under this name: not read, tied to another, or folded, renamed or dropped "
+       "by the exporter");
   if (!parameters.empty())
-    return note(parameters, "parameter",
-                std::string("folded, renamed or dropped ") +
-                    (parameters.size() == 1 ? "it" : "them"));
+    return;
   // A BatchNormalization without parameters leaves nothing else behind.
   std::vector<std::string> means = lost(Signature::Kind::buffer, ".running_mean");
   size_t known = llvm::count_if(signature.kinds, [](const auto &entry) {
@@ -331,7 +351,8 @@ void RoleAssigner::noteLost() {
                         [](const Site &site) { return site.use == Use::mean; });
   });
   if (!means.empty() && used < known)
-    note(means, "running mean", "folded or dropped the normalization");
+    note(means, "running mean",
+         "not in the file, since the exporter folded or dropped the normalization");
 }
 
 /// What is no parameter. --freeze names its normalization all the same.
@@ -382,6 +403,9 @@ bool RoleAssigner::run() {
     }
     std::string reason = reasonAgainst(tensor, sites);
     if (!reason.empty()) { // other constants stay in the text, where they fold
+      auto behind = parametersBehind(tensor.name());
+      if (behind && !behind->empty() && !train && !hasShapeOnly(tensor.name()))
+        untrained.push_back(tensor.name());
       leaveOut(tensor, reason, isFrozen && llvm::any_of(sites, isOfBatchNorm));
       continue;
     }

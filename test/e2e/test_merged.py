@@ -248,6 +248,26 @@ def test_what_is_not_certain_is_trained(bench):
         require_match(r"trained apart .*: p \(itself, sub\)", trainer.must("info").out, f"{options}")
 
 
+def test_a_mask_that_a_parameter_is_part_of(bench):
+    """A learned bias with -∞ in the place of what is hidden, computed by the exporter: as it stands it cannot be trained (decay makes NaN of -∞), and whoever
+    trains the model is told. A value made of a parameter that a Where chooses from is trained."""
+    nodes = [node("MatMul", "x val_0", "m"), node("Add", "m masked_fill", "s"), node("Softmax", "s", "p", axis=-1), node("Greater", "x zero", "c"),
+             node("Where", "c mul p", "y")]
+    weights = {"val_0": np.eye(4, dtype=np.float32) * 2, "masked_fill": np.array([0.5, -1, -np.inf, 0.25], np.float32), "mul": np.array([1, 2, 3, 4], np.float32),
+               "zero": np.array(0, np.float32)}
+    calls = {"m": ("linear", "%x, %p_a"), "s": ("add", "%linear, %masked_fill"), "p": ("softmax", "%add"), "c": ("gt", "%x, 0"), "y": ("where", "%gt, %mul, %softmax")}
+    model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), {"p_a": "a", "p_t": "t", "p_q": "q"}, calls)
+    for name, sources in (("val_0", ["a"]), ("masked_fill", ["t", "val_1"]), ("mul", ["q", "val_2"])):
+        tell(model, name, sources)
+    trainer = bench.compile(model, "--loss=mse", "--optimizer=adam", "--precision=fp32", "--batch=2")
+    info = trainer.must("info").out
+    require(parameter_names(trainer) == {"val_0", "mul"}, f"{parameter_names(trainer)}")
+    require_match(r"not trained \(`info` tells why\): masked_fill;", info, "info")
+    require_match(r"2 parameters of the PyTorch model are in the file only as what the exporter has computed: q, t;", info, "info")
+    run = trainer.train(trainer.data({"x": X}, T), "--steps", 3, "--lr", 0.1)
+    require(np.isfinite(run.values("loss")).all(), f"{run.values('loss')}")
+
+
 def test_dropout_that_is_lost(bench):
     """Of scaled_dot_product_attention, by position or by name: told where no node has it."""
     attention = "torch.ops.aten.scaled_dot_product_attention.default"
