@@ -12,7 +12,8 @@ namespace {
 
 /// "[samples, 1, 28, 28]"
 std::string shapeOf(const Program &program, const TensorInfo &tensor) {
-  int axis = tensor.role == Role::parameter ? -1 : batchAxis(program, tensor);
+  bool isOfSamples = tensor.role != Role::parameter && tensor.role != Role::statistic;
+  int axis = isOfSamples ? batchAxis(program, tensor) : -1;
   if (auto known = program.output_samples.find(tensor.name);
       tensor.role == Role::output && known != program.output_samples.end())
     axis = known->second.blocks == 1 ? static_cast<int>(known->second.axis) : -1;

@@ -106,6 +106,15 @@ def test_a_scale_is_no_statistic(bench):
     require_close(trainer.predict({"x": X}, "--checkpoint", run.newest())["y"], want, 1e-6, "y")
 
 
+def test_statistics_have_no_samples(bench):
+    """`info` of a norm with as many channels as the batch has samples."""
+    body = [node("BatchNormalization", "x s b mean var", "y")]
+    weights = {"s": np.ones(4, np.float32), "b": np.zeros(4, np.float32), "mean": np.zeros(4, np.float32), "var": np.ones(4, np.float32)}
+    info = bench.compile(model_of(body, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), "--loss=mse", "--optimizer=sgd", "--precision=fp32", "--batch=4").must("info").out
+    shapes = dict(re.findall(r"^  (\w+) +f32 (\[.*\])", info, re.M))
+    require(shapes == {"x": "[samples, 4]", "y": "[samples, 4]", "labels": "[samples, 4]", **{name: "[4]" for name in weights}}, info)
+
+
 def test_parameters_behind_functions(bench):
     """A parameter that is kept in bounds is one, a scalar too: PyTorch's older exporter, which describes nothing, has its constants in nodes. With
     PyTorch's gradients of y = exp(g)·x + sigmoid(h)."""
