@@ -1,7 +1,8 @@
 //===- LostDropout.cpp - dropout that an exporter left out -------------------------===//
 //
-// PyTorch's newer exporter writes scaled_dot_product_attention out without its dropout, also of a
-// model that is exported for training. The nodes have the call as it was:
+// PyTorch's newer exporter writes the dropout of scaled_dot_product_attention as one for inference,
+// also of a model that is exported for training, and its optimizer removes that. The nodes have the
+// call as it was:
 //
 //   call_function[target=torch.ops.aten.scaled_dot_product_attention.default](args = (%q, %k, %v,
 //   None, 0.1), kwargs = {})
@@ -43,7 +44,7 @@ void mpc::import::noteLostDropout(OnnxModel &model) {
     StringRef dropout = dropoutOf(call.substr(call.find("(args = (")));
     if (node.op_type() == "Dropout")
       kept.insert(call);
-    else if (!dropout.getAsDouble(ratio) && ratio > 0)
+    else if (!dropout.getAsDouble(ratio) && ratio > 0 && ratio < 1)
       lost[call] = dropout;
   }
   for (StringRef call : kept)
@@ -58,6 +59,6 @@ void mpc::import::noteLostDropout(OnnxModel &model) {
       (lost.size() == 1 ? " call of scaled_dot_product_attention has"
                         : " calls of scaled_dot_product_attention have") +
       " dropout (" + llvm::join(ratios, ", ") +
-      "), which the exporter left out of the file: its weights are trained without; a model that "
-      "writes attention out, softmax and dropout, keeps it");
+      "), which the exporter left out of the file: its weights are trained without; exported with "
+      "optimize=False it stays");
 }

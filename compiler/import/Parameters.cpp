@@ -51,6 +51,8 @@ private:
   void noteTies(StringRef name, const std::vector<Site> &sites);
   bool isComputedAhead(StringRef name);
   std::optional<std::vector<std::string>> parametersBehind(StringRef name);
+  bool isMadeOfParameters(const onnx::TensorProto &tensor);
+  bool isReadAsAnother(StringRef name);
   bool mayHideParameter(StringRef name, const std::vector<Site> &sites);
   bool mayBeConstant(const std::string &name);
   void noteComputed();
@@ -106,6 +108,13 @@ static bool hasShapeOnly(StringRef name) {
   return calls.match(name);
 }
 
+/// The call makes a tensor of numbers alone.
+static bool isFactory(StringRef name) {
+  static const llvm::Regex calls("^(arange|linspace|full|zeros|ones|eye|scalar_tensor|tensor|"
+                                 "lift_fresh_copy)(_default)?(_[0-9]+)?$");
+  return hasShapeOnly(name) || calls.match(name);
+}
+
 /// The call that made it has no derivative, or one of zero.
 static bool hasNoDerivative(StringRef name) {
   static const llvm::Regex calls(
@@ -114,10 +123,11 @@ static bool hasNoDerivative(StringRef name) {
   return hasShapeOnly(name) || calls.match(name);
 }
 
-/// The node's result has elements of the value as they are.
+/// A node through which gradients come, though it mostly reads no parameter there.
 static bool passesOn(const Site &site) {
   StringRef op = site.node->op_type();
-  return (op == "Where" && site.operand > 0) || op == "Concat" ||
+  return op == "Max" || op == "Min" || (op == "Where" && site.operand > 0) ||
+         (op == "Attention" && site.operand < 3) ||
          ((op == "GatherND" || op == "GatherElements") && site.operand == 0);
 }
 
@@ -143,8 +153,8 @@ std::string RoleAssigner::reasonByUse(const onnx::TensorProto &tensor,
                         [&](const Site &site) { return llvm::is_contained(wanted, site.use); });
   };
   auto behind = parametersBehind(tensor.name());
-  bool isMadeOfParameters = behind && !behind->empty();
-  if (isMadeOfParameters && hasShapeOnly(tensor.name()))
+  bool isMadeOfParameters = this->isMadeOfParameters(tensor);
+  if (isMadeOfParameters && hasShapeOnly(tensor.name()) && !isReadAsAnother(tensor.name()))
     return "a value that the exporter has computed, with the shape of a parameter alone";
   if (behind && behind->empty() && !mayHideParameter(tensor.name(), sites))
     return "a value that the exporter has computed, and no parameter was part of it";
@@ -224,17 +234,41 @@ std::optional<std::vector<std::string>> RoleAssigner::parametersBehind(StringRef
   return parameters;
 }
 
-/// A weight that was made of something of which the file says nothing more, while a parameter is
-/// nowhere.
+/// A number of the exporter's own, such as attention's scale, has only the shape of one.
+bool RoleAssigner::isMadeOfParameters(const onnx::TensorProto &tensor) {
+  auto behind = parametersBehind(tensor.name());
+  return behind && !behind->empty() &&
+         !(isConstantName(tensor.name()) && elementCount(tensor.dims()) == 1);
+}
+
+/// While a parameter is nowhere, a reader's call names another value: the exporter has merged equal
+/// ones.
+bool RoleAssigner::isReadAsAnother(StringRef name) {
+  return !unexplained.empty() && !isConstantName(name) &&
+         llvm::any_of(uses.consumers(name), [&](const Uses::Edge &reader) {
+           return !callText(*reader.node).empty() && !readsResult(*reader.node, name, signature);
+         });
+}
+
+/// While a parameter is nowhere, the value may have been made of it: it is read as another; nothing
+/// that the file knows went into it; or it is a weight, and something that the file does not know
+/// did.
 bool RoleAssigner::mayHideParameter(StringRef name, const std::vector<Site> &sites) {
+  if (unexplained.empty())
+    return false;
+  const std::vector<std::string> &sources = model.foldedFrom[name.str()];
+  auto isKnown = [&](const std::string &source) {
+    return signature.kinds.count(source) || isFactory(source);
+  };
+  auto isUnknown = [&](const std::string &source) {
+    return !isConstantName(source) && !isKnown(source) && !roles.of.count(source);
+  };
   auto isWeight = [](const Site &site) {
     return site.use == Use::weight || site.use == Use::table;
   };
-  return !unexplained.empty() && llvm::any_of(sites, isWeight) &&
-         llvm::any_of(model.foldedFrom[name.str()], [&](const std::string &source) {
-           return !isConstantName(source) && !signature.kinds.count(source) &&
-                  !roles.of.count(source);
-         });
+  bool hasUnknown = llvm::any_of(sources, isUnknown);
+  return isReadAsAnother(name) ||
+         (hasUnknown && (llvm::none_of(sources, isKnown) || llvm::any_of(sites, isWeight)));
 }
 
 /// Of a value that is trained.
@@ -242,7 +276,10 @@ bool RoleAssigner::mayBeConstant(const std::string &name) {
   auto behind = parametersBehind(name);
   if (!behind) // an older exporter, which does not tell
     return model.foldedFrom.empty() && isComputedAhead(name);
-  return behind->empty() || llvm::any_of(model.foldedFrom[name], hasNoDerivative);
+  return behind->empty() || hasNoDerivative(name) ||
+         llvm::any_of(model.foldedFrom[name], [&](const std::string &source) {
+           return !signature.kinds.count(source) && hasNoDerivative(source);
+         });
 }
 
 bool RoleAssigner::isComputedAhead(StringRef name) {
@@ -403,8 +440,7 @@ bool RoleAssigner::run() {
     }
     std::string reason = reasonAgainst(tensor, sites);
     if (!reason.empty()) { // other constants stay in the text, where they fold
-      auto behind = parametersBehind(tensor.name());
-      if (behind && !behind->empty() && !train && !hasShapeOnly(tensor.name()))
+      if (isMadeOfParameters(tensor) && !train && !hasShapeOnly(tensor.name()))
         untrained.push_back(tensor.name());
       leaveOut(tensor, reason, isFrozen && llvm::any_of(sites, isOfBatchNorm));
       continue;

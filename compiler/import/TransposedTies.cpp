@@ -85,10 +85,13 @@ static bool isTied(OnnxModel &model, WeightStore &weights, const Tensor &made, c
 void mpc::import::restoreTransposedTies(OnnxModel &model, WeightStore &weights) {
   std::vector<const Tensor *> matrices = matricesOf(model.proto.graph());
   std::map<std::string, std::string> ties; // the transposed one → the parameter
+  std::set<std::string> owns;
   for (const Tensor *made : matrices)
     for (const Tensor *own : matrices)
-      if (!ties.count(own->name()) && isTied(model, weights, *made, *own)) {
+      if (!ties.count(own->name()) && !owns.count(made->name()) &&
+          isTied(model, weights, *made, *own)) {
         ties[made->name()] = own->name();
+        owns.insert(own->name());
         break;
       }
   if (ties.empty())

@@ -257,6 +257,34 @@ def test_what_is_not_certain_is_trained(bench):
         require_match(r"trained apart .*: p \(itself, sub\)", trainer.must("info").out, f"{options}")
 
 
+def test_values_that_are_merged(bench):
+    """cos and exp(g) are equal, and the exporter keeps cos, which the reader's call calls exp: it may be g's, and is trained. Of arange alone it is none."""
+    for call, sources, trained in (("%mul, %exp", ["pe"], {"cos"}), ("%mul, %cos", ["pe"], set()), ("%mul, %exp", ["pe", "ones_like"], {"cos"}),
+                                   ("%mul, %cos", ["exp", "val_1"], {"cos"}), ("%mul, %cos", ["arange", "exp", "val_1"], set())):
+        nodes = [node("Mul", "x cos", "a"), node("Mul", "a cos", "b"), node("Mul", "b w", "y")]
+        weights = {"cos": np.array([1, 2, 1, 2], np.float32), "w": np.ones(4, np.float32)}
+        calls = {"a": ("mul", "%x, %cos"), "b": ("mul", call), "y": ("mul", "%mul_1, %p_w")}
+        model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), {"p_w": "w", "p_g": "g"}, calls, {"b_pe": "pe"})
+        tell(model, "cos", sources)
+        trainer = bench.compile(model, *OPTIONS)
+        require(parameter_names(trainer) == {"w"} | trained, f"{call} {sources}: {parameter_names(trainer)}")
+        require(("perhaps are constants" in trainer.must("info").out) == bool(trained), f"{call} {sources}: {trainer.must('info').out}")
+
+
+def test_numbers_of_the_exporter(bench):
+    """Attention's scale, computed of the shape of learned queries, is no parameter; neither is the transpose of a transpose refused."""
+    nodes = [node("Mul", "q val_3", "a"), node("MatMul", "x a_t", "h"), node("MatMul", "h b_t", "g"), node("MatMul", "g w", "i"), node("Add", "i a", "y")]
+    w = np.arange(16, dtype=np.float32).reshape(4, 4) / 16
+    weights = {"a_t": w, "b_t": w.T.copy(), "w": w, "q": np.ones(4, np.float32), "val_3": np.array([0.5], np.float32)}
+    calls = {"a": ("attention", "%p_q"), "h": ("mm", "%x, %a_t"), "g": ("mm", "%mm, %b_t"), "i": ("mm", "%mm_1, %p_w"), "y": ("add", "%mm_2, %attention")}
+    model = described(model_of(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, weights, opset=17), {"p_w": "w", "p_q": "q"}, calls)
+    for name, sources in (("val_3", ["q", "val_1", "val_2"]), ("a_t", ["b_t"]), ("b_t", ["w"])):
+        tell(model, name, sources)
+    trainer = bench.compile(model, *OPTIONS)
+    require({"q", "w"} <= parameter_names(trainer) and "val_3" not in parameter_names(trainer), f"{parameter_names(trainer)}")
+    require("not trained (`info` tells why)" not in trainer.must("info").out, trainer.must("info").out)
+
+
 def test_a_mask_that_a_parameter_is_part_of(bench):
     """A learned bias with -∞ in the place of what is hidden, computed by the exporter: as it stands it cannot be trained (decay makes NaN of -∞), and whoever
     trains the model is told. A value made of a parameter that a Where chooses from is trained."""
